@@ -2,6 +2,7 @@
 
 import threading
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -71,8 +72,7 @@ class EnvironmentInstaller:
             return self._cancel.is_set() or worker.is_cancelled
 
         try:
-            create = _create_on_host if installation.host else _create_environment_in_free_folder
-            reporter.report_finished(create(environment, machine, reporter, cancelled))
+            reporter.report_finished(_create_in_free_folder(environment, machine, reporter, cancelled))
         except TuiTrainError as error:
             reporter.report_failed(error)
         except BaseException:
@@ -139,38 +139,21 @@ class _InstallationReporter:
             self._app.post_message(InstallationChanged(installation))
 
 
-def _create_environment_in_free_folder(
-    environment: "EnvironmentInstall", machine: "Machine", reporter: _InstallationReporter, is_cancelled: Any
-) -> str:
-    """Make an environment in a folder that does not exist yet, and return its Python."""
-    from tui_train.actions import environments
-    from tui_train.actions.environments import create
-    from tui_train.facts.gpus.verdicts import recommended_torch_build
-    from tui_train.runner.system.environments import environments_folder, first_free_path
-
-    package_set = environments.find_package_set(environment.set_name)
-    place = first_free_path(environments_folder() / package_set.name)
-    reporter.report_folder(display_path(str(place)))
-    wheel = create.choose_torch_build(machine, "")
-    plan = create.plan_install(package_set, place, create.find_supported_python(package_set), wheel, create.find_uv())
-    # Whatever index the user has set: it is made for the GPUs.
-    plan = replace(plan, cuda=plan.cuda or recommended_torch_build(machine).cuda)
-    create.create_environment(plan, machine, reporter.begin_step, reporter.add_output_line, is_cancelled)
-    return str(plan.python)
-
-
-def _create_on_host(
+def _create_in_free_folder(
     environment: "EnvironmentInstall", machine: "Machine", reporter: _InstallationReporter, is_cancelled: Any
 ) -> str:
     """Make an environment on the reporter's host in a folder that does not exist yet, and return its Python."""
     from tui_train.actions import environments
-    from tui_train.actions.environments import on_host
+    from tui_train.actions.environments import create
+    from tui_train.facts.gpus.verdicts import recommended_torch_build
 
     package_set, host = environments.find_package_set(environment.set_name), reporter.host
-    installers = on_host.ask_host_for_installers(host, package_set, first_free=True)
-    reporter.report_folder(installers.folder)
-    install = on_host.plan_host_install(
-        host, package_set, installers, on_host.choose_torch_build_for_host(host, machine)
-    )
-    on_host.create_host_environment(install, reporter.begin_step, reporter.add_output_line, is_cancelled)
-    return str(install.plan.python)
+    installers = create.ask_for_installers(host, package_set, first_free=True)
+    reporter.report_folder(installers.folder if host else display_path(installers.folder))
+    wheel = create.choose_torch_build(machine, host=host)
+    with suppress(TuiTrainError):
+        # Whatever index the user has set: it is made for the GPUs.
+        wheel = replace(wheel, cuda=wheel.cuda or recommended_torch_build(machine).cuda)
+    plan = create.plan_install(host, package_set, installers, wheel)
+    create.create_environment(plan, machine, reporter.begin_step, reporter.add_output_line, is_cancelled)
+    return str(plan.python)

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from support import facts, gpu, machine, run_cli, set_variables, wait_until
+from support import facts, gpu, run_cli, set_variables
 
 from tui_train.actions import environments
 from tui_train.actions.environments import create as making
 from tui_train.actions.environments import pip_settings
 from tui_train.actions.environments.progress import InstallOutputReader, InstallProgress
-from tui_train.base.errors import BadInput, CannotWrite, Unavailable
+from tui_train.base.errors import BadInput, Unavailable
 from tui_train.cli.environments import environments as printed
 from tui_train.facts.machine import probe
 from tui_train.facts.machine.torch_builds import (
@@ -23,7 +23,7 @@ from tui_train.facts.machine.torch_builds import (
     choose_torch_build,
     torchvision_install_words,
 )
-from tui_train.runner.system.environments import environments_folder, first_free_path, mark_unfinished_and_lock
+from tui_train.runner.system.environments import environments_folder
 
 ROOT = Path(__file__).parents[2]
 PYTORCH = "https://download.pytorch.org/whl/"
@@ -120,22 +120,30 @@ def test_the_extras_have_the_versions_of_the_locks():
         assert found <= pinned(environments.PACKAGE_SETS[name].requirements_file.read_text().splitlines())
 
 
+PYTHON = making._InstallingPython("/usr/bin/python3", 3, 12, makes=True)
+
+
+def planned(name, wheel, uv="", pythons=(PYTHON,)):
+    found = making.Installers(folder="/e/hf", standing="free", work="/w", uv=uv, pythons=pythons)
+    return making.plan_install("", environments.PACKAGE_SETS[name], found, wheel)
+
+
 def test_uv_and_pip_are_told_the_same():
-    wanted, path = environments.PACKAGE_SETS["hf"], Path("/e/hf")
     indexed = TorchBuild("https://index/cu126", "")
-    with_uv = making.plan_install(wanted, path, sys.executable, indexed, "/bin/uv")
-    with_pip = making.plan_install(wanted, path, sys.executable, indexed, "")
+    with_uv, with_pip = planned("hf", indexed, "/bin/uv"), planned("hf", indexed)
     for plan in (with_uv, with_pip):
         assert plan.commands[1][-3:] == ("--index-url", "https://index/cu126", "torch==2.13.0")
-        assert plan.commands[2][-2:] == ("-r", str(wanted.requirements_file))
+        assert plan.commands[2][-2:] == ("-r", "/w/requirements.txt")
         assert "--index-url" not in plan.commands[2]
-    assert with_pip.commands[0] == (sys.executable, "-m", "venv", "/e/hf")
+    assert with_uv.commands[0][-3:] == ("--python", "/usr/bin/python3", "/e/hf")
+    assert with_pip.commands[0] == ("/usr/bin/python3", "-m", "venv", "/e/hf")
     assert with_pip.variables == {}
-    seeing = making.plan_install(environments.PACKAGE_SETS["hf-images"], path, sys.executable, indexed, "")
+    seeing = planned("hf-images", indexed)
     assert seeing.commands[1][-2:] == ("torch==2.13.0", "torchvision==0.28.0")
     assert seeing.commands[2] == with_pip.commands[2]
-    from_pypi = making.plan_install(wanted, path, sys.executable, TorchBuild("", ""), "")
-    assert from_pypi.commands[1][-1] == "torch==2.13.0"
+    assert planned("hf", TorchBuild("", "")).commands[1][-1] == "torch==2.13.0"
+    brought = planned("hf", indexed, "/bin/uv", pythons=())
+    assert brought.commands[0][-2:] == ("3.12", "/e/hf"), "uv brings the Python that is not here"
 
 
 @pytest.fixture
@@ -151,18 +159,6 @@ def pip_set(monkeypatch, tmp_path):
         return pip_settings.read_pip_settings(sys.executable)
 
     return write
-
-
-def test_uv_brings_the_python_that_is_not_here(monkeypatch):
-    monkeypatch.setattr(making, "supports_python", lambda *_: False)
-    monkeypatch.setattr(making, "find_uv", lambda: "/x/uv")
-    hf = environments.find_package_set("hf")
-    assert making.find_supported_python(hf) == "3.12"
-    plan = making.plan_install(hf, Path("/made"), "3.12", TorchBuild("", "", ""), "/x/uv")
-    assert plan.commands[0][-3:] == ("--python", "3.12", "/made")
-    monkeypatch.setattr(making, "find_uv", lambda: "")
-    with pytest.raises(Unavailable, match=r"3\.10 to 3\.13"):
-        making.find_supported_python(hf)
 
 
 def test_uv_is_given_what_pip_is_set_to(pip_set, monkeypatch):
@@ -191,7 +187,7 @@ def test_a_setting_that_uv_has_no_equal_of_leaves_it_to_pip(pip_set, line, code)
 
 def test_an_index_that_is_named_wins_over_that_of_pip(pip_set, tmp_path):
     """The real uv asks the one that holds the builds for the cards, not the mirror."""
-    uv = making.find_uv()
+    uv = making.ask_for_installers("", environments.PACKAGE_SETS["hf"]).uv
     if not uv:
         pytest.skip("NOT TESTED: which index uv asks: there is no uv")
     wheels = tmp_path / "named" / "thing"
@@ -206,34 +202,6 @@ def test_an_index_that_is_named_wins_over_that_of_pip(pip_set, tmp_path):
     command += ["--index-url", (tmp_path / "named").as_uri(), "thing"]
     done = subprocess.run(command, env={**os.environ, **given}, capture_output=True, text=True, check=False)
     assert "thing==1" in done.stderr
-
-
-def venv(path):
-    return (sys.executable, "-m", "venv", "--without-pip", str(path))
-
-
-def failing(path, *commands):
-    """The plan of an environment that `commands` make; it takes no room, whatever this machine's disk has."""
-    small = msgspec.structs.replace(environments.PACKAGE_SETS["hf"], gigabytes=0, gigabytes_with_cuda=0)
-    return making.InstallPlan(package_set=small, path=path, commands=commands, variables={})
-
-
-def test_what_fails_is_removed_again(tmp_path):
-    path = tmp_path / "envs" / "new"
-    for command, why in ((venv(path), "torch cannot be imported"), ((str(tmp_path / "none"),), "cannot be started")):
-        with pytest.raises(Unavailable, match=why):
-            making.create_environment(failing(path, command), machine(), print)
-        assert list(path.parent.iterdir()) == []
-
-
-def test_what_is_there_is_never_touched(tmp_path):
-    (tmp_path / "mine").mkdir()
-    (tmp_path / "mine" / "file").write_text("mine")
-    (tmp_path / "link").symlink_to("nowhere")
-    for name in ("mine", "link"):
-        with pytest.raises(CannotWrite, match="already exists"):
-            making.create_environment(failing(tmp_path / name, ("false",)), machine(), print)
-    assert (tmp_path / "mine" / "file").read_text() == "mine"
 
 
 def test_a_set_that_is_not_there_is_said():
@@ -268,15 +236,11 @@ def test_a_password_in_an_address_is_never_shown(tmp_path, address):
     for done in (cli(*words, "--index-url", address), cli(*words, TUI_TRAIN_INDEX=address)):
         assert "host/simple" in done.stdout
         assert "pa55" not in done.stdout + done.stderr
-    with pytest.raises(Unavailable, match="exit code 1: false") as raised:
-        making.create_environment(failing(tmp_path / "f", ("false", "--index-url", address)), machine(), print)
-    assert "host/simple" in raised.value.message
-    assert "pa55" not in raised.value.message
 
 
 def test_an_environment_that_was_made_is_found_by_its_name():
     folder = environments_folder() / "mine"
-    subprocess.run(venv(folder), check=True)
+    subprocess.run((sys.executable, "-m", "venv", "--without-pip", str(folder)), check=True)
     labels = {Path(tool.python).parents[1].name: tool.label for tool in probe.probe_toolchains(deadline=20)}
     assert labels["mine"] == "env mine"
     listed = cli("env", "list").stdout
@@ -305,9 +269,6 @@ def test_the_list_says_what_nemo_a_python_has():
     assert printed._supported_card_count_text(old.toolchains[0], old.machine) == "1 of 2"
 
 
-# The work
-
-
 def test_what_uv_and_pip_print_is_progress():
     uv = InstallOutputReader()
     assert uv.begin_step("Installing torch …") == InstallProgress("Installing torch …")
@@ -325,101 +286,3 @@ def test_what_uv_and_pip_print_is_progress():
     now = pip.read_line("  Downloading sympy-1.13-py3-none-any.whl.metadata (100 kB)")
     assert pip.read_line("  Downloading nvidia_nccl-2-py3-none-any.whl (100 MB)").downloaded == 500_000_000
     assert pip.read_line("Installing collected packages: torch").downloaded == 600_000_000
-
-
-@pytest.mark.parametrize(
-    ("line", "why", "remedy"),
-    [
-        (
-            "  cause: Failed to fetch: https://u:p@whl.example/cu129/torch/",
-            "whl.example cannot be reached",
-            "TUI_TRAIN_",
-        ),
-        ("ERROR: Could not install: [Errno 28] No space left on device", "the disk is full", "Free some space"),
-        ("ERROR: No matching distribution found for torch==2.13.0", "No matching distribution found", "last lines"),
-    ],
-)
-def test_a_failed_installation_is_a_sentence_and_leaves_nothing(tmp_path, line, why, remedy):
-    path = tmp_path / "envs" / "new"
-    plan = failing(path, ("mkdir", "-p", str(path)), (sys.executable, "-c", f"print({line!r}); exit(1)"))
-    told = []
-    with pytest.raises(Unavailable, match="could not be installed") as raised:
-        making.create_environment(plan, machine(), told.append, told.append)
-    assert why in raised.value.message
-    assert "u:p" not in raised.value.message
-    assert remedy in raised.value.remedy
-    assert told == ["Making the environment …", "Installing torch …", line]
-    assert list(path.parent.iterdir()) == []
-
-
-def test_where_pytorchs_index_cannot_be_reached_pips_own_is_tried_and_said(tmp_path, monkeypatch):
-    path, told = tmp_path / "envs" / "new", []
-    monkeypatch.setattr(making, "_verify_environment", lambda *_: None)
-    unreachable = "print('Failed to fetch: https://download.pytorch.org/whl/cu126/torch/'); sys.exit(1)"
-    program = f"import sys\nif '--index-url' in sys.argv: {unreachable}\nprint('installed', *sys.argv[1:])"
-    install = (sys.executable, "-c", program, "--index-url", "https://download.pytorch.org/whl/cu126", "torch")
-    making.create_environment(failing(path, ("mkdir", "-p", str(path)), install), machine(), told.append, told.append)
-    why = "torch and its libraries could not be installed: download.pytorch.org cannot be reached."
-    failed = "Failed to fetch: https://download.pytorch.org/whl/cu126/torch/"
-    instead = f"{why} Installing torch from pip's own index …"
-    assert told[2:] == [failed, instead, "installed torch", "Checking it …"]
-    mirror = (*install[:3], "--index-url", "https://whl.example/cu126", "torch")
-    with pytest.raises(Unavailable, match="could not be installed"):
-        making.create_environment(failing(tmp_path / "other", mirror), machine(), told.append, told.append)
-
-
-def test_a_cancelled_installation_ends_with_all_it_started_and_leaves_nothing(tmp_path):
-    path, mark = tmp_path / "envs" / "new", f"3.{os.getpid()}"
-    told = []
-    plan = failing(path, ("sh", "-c", f"echo begun; sh -c 'trap : TERM HUP; sleep 100.{mark[2:]}' & sleep 100"))
-    with pytest.raises(making.InstallCancelled):
-        making.create_environment(plan, machine(), print, told.append, lambda: bool(told))
-    assert not path.exists()
-    look = ["pgrep", "-f", f"sleep 100.{mark[2:]}$"]
-    # What was killed is listed until the kernel has ended it.
-    wait_until(lambda: subprocess.run(look, check=False, stdout=subprocess.DEVNULL).returncode, 5)
-
-
-def test_less_room_than_it_takes_is_said_before(tmp_path):
-    huge = msgspec.structs.replace(environments.PACKAGE_SETS["hf"], gigabytes=10**9)
-    plan = msgspec.structs.replace(failing(tmp_path / "envs" / "new", ("false",)), package_set=huge)
-    with pytest.raises(CannotWrite, match="GiB free, and the environment takes about"):
-        making.create_environment(plan, machine(), print)
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_an_environment_whose_maker_was_killed_is_none_and_is_made_again():
-    folder = environments_folder() / "new"
-    subprocess.run(venv(folder), check=True)
-    lock = mark_unfinished_and_lock(folder)
-    assert "env new" not in [tool.label for tool in probe.probe_toolchains(deadline=20)]
-    with pytest.raises(CannotWrite, match="already exists"):
-        making.refuse_existing_environment(folder)
-    assert first_free_path(folder).name == "new-2"
-    os.close(lock)
-    assert first_free_path(folder) == folder
-    making.refuse_existing_environment(folder)
-    assert not folder.exists()
-
-
-def test_an_index_with_torch_for_the_cpu_only_is_no_success(tmp_path):
-    path = tmp_path / "envs" / "new"
-    code = "import pathlib, sys; site = next(pathlib.Path(sys.argv[1]).glob('lib/python*/site-packages')) / 'torch'"
-    code += "; site.mkdir(); (site / '__init__.py').write_text('__version__ = 1'); (site / 'version.py').touch()"
-    plan = msgspec.structs.replace(failing(path, venv(path), (sys.executable, "-c", code, str(path))), cuda="12.9")
-    with pytest.raises(Unavailable, match="which cannot use GPUs"):
-        making.create_environment(plan, machine(), print)
-    assert not path.exists()
-
-
-def test_nothing_of_the_current_folder_is_part_of_what_is_installed(tmp_path, monkeypatch):
-    clone, path = tmp_path / "clone", tmp_path / "envs" / "new"
-    clone.mkdir()
-    (clone / "venv.py").write_text("open('was-run', 'w')")
-    monkeypatch.chdir(clone)
-    plan = failing(path, venv(path), ("pwd",), ("false",))
-    told = []
-    with pytest.raises(Unavailable):
-        making.create_environment(plan, machine(), print, told.append)
-    assert [path.name for path in clone.iterdir()] == ["venv.py"]
-    assert told == ["/"], "uv reads settings and pip relative paths there"

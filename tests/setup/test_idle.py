@@ -423,7 +423,7 @@ case "$*" in
     echo "Downloading torch (500.0MiB)"
     while [ ! -e {folder}/go ]; do sleep 0.05; done
     mkdir "$site/torch"
-    echo "__version__ = '2.13.0+cu129'" > "$site/torch/__init__.py"
+    printf "from . import version\\n__version__ = '2.13.0+cu129'\\n" > "$site/torch/__init__.py"
     printf "__version__ = '2.13.0+cu129'\\ncuda = '12.9'\\n" > "$site/torch/version.py"
     echo " Downloaded torch"
     ;;

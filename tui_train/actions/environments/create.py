@@ -1,53 +1,60 @@
-"""Creates an environment for training and verifies it; a failed one is removed."""
+"""Makes an environment for training on this machine or a host, by what that has; it goes on where the link is cut."""
 
-import contextlib
 import os
 import re
-import selectors
+import secrets
 import shlex
-import shutil
-import signal
-import subprocess
 import sys
+import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from importlib import resources
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from tui_train.actions import environments
-from tui_train.actions.environments import PackageSet, pip_settings
+from tui_train.actions.environments import PackageSet
 from tui_train.actions.environments.progress import is_index_unreachable, why_install_failed_and_remedy
-from tui_train.base.errors import CannotWrite, TuiTrainError, Unavailable
-from tui_train.base.files import raising_cannot_write
+from tui_train.base.errors import AlreadyExists, CannotWrite, NoAnswer, TuiTrainError, Unavailable
 from tui_train.base.text import quantity, size_text, visible
+from tui_train.channel.session import Session, ask_host, machine_name
 from tui_train.facts.gpus.verdicts import gpu_verdicts, recommended_torch_build
 from tui_train.facts.machine import probe, trusted_pythons
-from tui_train.facts.machine.child_process import absolute_search_paths, run_child
+from tui_train.facts.machine.child_process import RUN_PROGRAM_TEXT_CODE
 from tui_train.facts.machine.torch_builds import WHEEL_INDEX_URL, TorchBuild
-from tui_train.facts.models.nemo_models import probe_recipes
 from tui_train.facts.other_machines.host_commands import text_for_host
-from tui_train.facts.types import Machine, NemoRecipes, Toolchain
-from tui_train.runner.system.environments import (
-    UNFINISHED_MARKER_NAME,
-    first_free_path,
-    mark_unfinished_and_lock,
-    remove_if_abandoned,
-)
-from tui_train.runner.system.other_programs import find_on_path
+from tui_train.facts.other_machines.remote import run_on_host
+from tui_train.facts.types import Machine
+from tui_train.runner.questions.environment import REQUIREMENTS_FILE_NAME, STEP_PREFIX
 
-# Seconds; the first import of torch reads a gigabyte.
-_TORCH_IMPORT_SECONDS = 180.0
-INSTALL_STEP_TEXTS = ("Making the environment …", "Installing torch …", "Installing the other libraries …")
-_POLL_SECONDS = 0.2
+_STEP_TEXTS = ("Making the environment …", "Installing torch …", "Installing the other libraries …", "Checking it …")
+_TORCH_STEP, _CHECK_STEP = 1, 3
+_ANSWER_SECONDS = 60.0
+# Seconds for which a lost host is asked again, and between two tries.
+_MAX_LOST_SECONDS, _RETRY_SECONDS = 600.0, 3.0
 _MAX_KEPT_LINES = 40
-_MAX_LINE_BYTES = 1 << 14
-
+_CHECK_CODE = """\
+import json, subprocess, sys, torch
+needs_cuda, recipe, recipes_program = sys.argv[1:]
+if needs_cuda and not torch.version.cuda:
+    sys.exit(f"the index has torch {torch.__version__} only, which cannot use GPUs")
+print(f"torch {torch.__version__} is imported", flush=True)
+if recipe:
+    command = [sys.executable, "-B", "-c", recipes_program]
+    listed = json.loads(subprocess.run(command, capture_output=True).stdout.splitlines()[-1])
+    if recipe not in listed.get("recipes", ()):
+        sys.exit(f"NeMo does not work in it: {listed.get('problem') or 'it has no ' + recipe}")
+    print(f"NeMo has {len(listed['recipes'])} recipes, {recipe} among them")
+"""
+# pip is to install into the environment, whatever the user has set for it.
+_PIP_VARIABLES = {"PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_USER": "0", "PIP_TARGET": ""}
+_TORCH_INDEX_VARIABLE = "TUI_TRAIN_INDEX"
 # Credentials in a URL: everything before the last @.
 _URL_CREDENTIALS_PATTERN = re.compile(r"://[^/\s]*@")
-_TORCH_INDEX_VARIABLE = "TUI_TRAIN_INDEX"
 
 
 class InstallCancelled(TuiTrainError):
@@ -58,30 +65,139 @@ class _IndexUnreachable(Unavailable):
     """A package index cannot be reached."""
 
 
-class InstallPlan(Struct, frozen=True, kw_only=True):
-    """The commands that create an environment, in order, and their variables; `cuda` is that of torch, if known."""
+class _InstallingPython(Struct, frozen=True):
+    """A Python that was found; `makes`: it can make environments with pip."""
 
+    path: str
+    major: int
+    minor: int
+    makes: bool
+
+
+class Installers(Struct, frozen=True, kw_only=True):
+    """What a machine could make an environment with, and where: its `standing` is free, taken or making.
+
+    `free_name` is a path that is free, `free` the bytes there, None where they are not known; `work` is the folder of
+    what is kept about it, `id` that of the making under way.
+    """
+
+    error: str = ""
+    folder: str = ""
+    free_name: str = ""
+    standing: str = ""
+    work: str = ""
+    free: int | None = None
+    uv: str = ""
+    pythons: tuple[_InstallingPython, ...] = ()
+    id: str = ""
+
+
+class _InstallLine(Struct, frozen=True):
+    """A line about an environment that is made: what was printed up to a byte of the log, or how it ended."""
+
+    error: str = ""
+    text: str = ""
+    at: int = 0
+    end: bool = False
+    step: int = -1
+    code: int = 0
+    said: str = ""
+
+
+class InstallPlan(Struct, frozen=True, kw_only=True):
+    """An environment to be made on a host (empty: this machine): a command for each step, and their variables.
+
+    `id` is that of its making, which may be under way already; `free` are the bytes there, if known.
+    """
+
+    host: str
     package_set: PackageSet
     path: Path
     commands: tuple[tuple[str, ...], ...]
     variables: dict[str, str]
-    cuda: str = ""
+    id: str
+    is_under_way: bool = False
+    free: int | None = None
 
     @property
     def python(self) -> Path:
         """The interpreter of the environment."""
         return self.path / "bin" / "python"
 
-
-def plan_install(package_set: PackageSet, path: Path, python: str, wheel: TorchBuild, uv: str) -> InstallPlan:
-    """Return the plan by which a set is installed here at `path` with uv, or with pip if `uv` is empty."""
-    commands = install_commands(package_set, path, python, wheel, uv, str(package_set.requirements_file))
-    asked = python if os.sep in python else "python3"
-    variables = pip_settings.uv_variables(pip_settings.read_pip_settings(asked)) if uv else {}
-    return InstallPlan(package_set=package_set, path=path, commands=commands, variables=variables, cuda=wheel.cuda)
+    @property
+    def install_commands(self) -> tuple[tuple[str, ...], ...]:
+        """The commands but the one that checks the environment."""
+        return self.commands[:_CHECK_STEP]
 
 
-def install_commands(  # noqa: PLR0913, PLR0917 - what the commands are made of
+def ask_for_installers(
+    host: str, package_set: PackageSet, path: str = "", python: str = "", *, first_free: bool = False
+) -> Installers:
+    """Ask a machine what it could make an environment with; Unavailable where it cannot lie there.
+
+    With `first_free` it lies at a path that does not exist yet.
+    """
+    names = [f"python3.{minor}" for minor in range(package_set.newest, package_set.oldest - 1, -1)]
+    names = [python] if python else [*([] if host else [sys.executable]), *names, "python3"]
+    question = {"do": "installers", "set": package_set.name, "path": path, "first_free": first_free, "pythons": names}
+    answer = ask_host(host, question, Installers, _ANSWER_SECONDS)
+    if answer.error or not answer.folder.startswith("/") or visible(answer.folder) != answer.folder:
+        why = visible(answer.error) or "no folder is named"
+        raise Unavailable(f"{machine_name(host)}: {why}", "Name a whole path of that machine: --path FOLDER")
+    return answer
+
+
+def choose_torch_build(machine: Machine, index: str = "", host: str = "") -> TorchBuild:
+    """Return the build of torch for a machine, from `index` if given; Unavailable if there is none."""
+    index = index or os.environ.get(_TORCH_INDEX_VARIABLE, "")
+    if index == "none":
+        return TorchBuild("", "the build in pip's default index")
+    if index:
+        return TorchBuild(index, "the build in the given index")
+    try:
+        return recommended_torch_build(machine)
+    except Unavailable as error:
+        raise Unavailable(error.message, text_for_host(error.remedy, host)) from None
+
+
+def plan_install(
+    host: str, package_set: PackageSet, installers: Installers, wheel: TorchBuild, python: str = ""
+) -> InstallPlan:
+    """Return how an environment is made; AlreadyExists, CannotWrite or Unavailable where it cannot be.
+
+    One that is being made there is followed, however it was planned.
+    """
+    name, folder = machine_name(host), Path(installers.folder)
+    if installers.standing == "taken":
+        where = f" on {name}" if host else ""
+        remedy = f"Choose another path, such as --path {shlex.quote(installers.free_name)}, or remove it first."
+        raise AlreadyExists(f"{visible(installers.folder)} already exists{where}", visible(remedy))
+    is_under_way = installers.standing == "making"
+    needed = package_set.bytes_on_disk(cuda=bool(wheel.cuda))
+    if not is_under_way and installers.free is not None and installers.free < needed:
+        where = f"{name}:{installers.folder}" if host else str(folder.parent)
+        message = f"{visible(where)} has {size_text(installers.free)} free, and the environment takes about"
+        remedy = text_for_host("Free some space, or choose another disk: tui-train env create NAME", host)
+        raise CannotWrite(f"{message} {size_text(needed)}", f"{remedy} --path FOLDER.")
+    chosen = _choose_python(host, package_set, installers, python)
+    requirements = f"{installers.work}/{REQUIREMENTS_FILE_NAME}"
+    commands = (
+        *_install_commands(package_set, folder, chosen, wheel, installers.uv, requirements),
+        (str(folder / "bin" / "python"), "-c", _CHECK_CODE, wheel.cuda, package_set.recipe, _recipes_program_text()),
+    )
+    asked = chosen if chosen.startswith("/") else "python3"
+    return InstallPlan(
+        host=host, package_set=package_set, path=folder, commands=commands,
+        variables=_read_pip_settings_for_uv(host, asked) if installers.uv else {},
+        id=installers.id if is_under_way else secrets.token_hex(8), is_under_way=is_under_way, free=installers.free,
+    )  # fmt: skip
+
+
+def _recipes_program_text() -> str:
+    return resources.files("tui_train").joinpath("programs/nemo_recipes.py").read_text("utf-8")
+
+
+def _install_commands(  # noqa: PLR0913, PLR0917 - what the commands are made of
     package_set: PackageSet, path: Path, python: str, wheel: TorchBuild, uv: str, requirements_file: str
 ) -> tuple[tuple[str, ...], ...]:
     """Return the commands that install a set at `path` with uv, or with pip if `uv` is empty."""
@@ -97,104 +213,39 @@ def install_commands(  # noqa: PLR0913, PLR0917 - what the commands are made of
     return (create_venv, (*install, *index, *filter(None, torch)), (*install, "-r", requirements_file))
 
 
-def find_uv() -> str:
-    """Return the path of uv, on PATH or beside this Python, empty if there is none."""
-    beside = Path(sys.executable).with_name("uv")
-    return find_on_path("uv") or (str(beside) if beside.is_file() else "")
-
-
-def find_supported_python(package_set: PackageSet) -> str:
-    """Return a Python that the set supports: this one, one on PATH, or the version of one that uv brings.
-
-    Unavailable if there is none.
-    """
-    names = [sys.executable, *(f"python3.{minor}" for minor in range(package_set.newest, package_set.oldest - 1, -1))]
-    for name in names:
-        if supports_python(package_set, name):
-            return find_on_path(name) or name
-    if find_uv():
+def _choose_python(host: str, package_set: PackageSet, installers: Installers, python: str) -> str:
+    """Return the Python that makes the environment; uv may bring one."""
+    name, there = machine_name(host), " there" if host else ""
+    minors = range(package_set.oldest, package_set.newest + 1)
+    known = [each for each in installers.pythons if each.major == 3 and each.minor in minors]
+    named = [each for each in known if python in {"", each.path, Path(each.path).name}]
+    if found := next((each.path for each in named if installers.uv or each.makes), ""):
+        return found
+    versions = f"Python 3.{package_set.oldest} to 3.{package_set.newest}"
+    if python:
+        raise Unavailable(
+            f"{visible(python)} on {name} is not a {versions} that can make environments",
+            "Name another one of that machine: --python /path/to/python3",
+        )
+    if installers.uv:
         return f"3.{package_set.newest - 1}"
-    remedy = f"Install Python 3.{package_set.newest}, or uv, which brings one, or give one: --python /path/to/python3"
+    if known:
+        message = f"{visible(known[0].path)} on {name} cannot make environments: it lacks venv or ensurepip"
+        raise Unavailable(
+            message, f"Install them{there} (Debian: apt install python3-venv), or uv, which needs no root."
+        )
     raise Unavailable(
-        f"{package_set.name} needs Python 3.{package_set.oldest} to 3.{package_set.newest}, and none was found", remedy
+        f"{package_set.name} needs {versions}, and {name} has none",
+        f"Install uv{there}, which brings one (https://docs.astral.sh/uv), or Python 3.{package_set.newest}; or name"
+        " one: --python /path/to/python3",
     )
 
 
-def supports_python(package_set: PackageSet, python: str) -> bool:
-    """Return whether the set supports the version of an interpreter."""
-    version = run_child([python, "-c", "import sys; print(*sys.version_info[:2])"], 10, folder=None).stdout.split()
-    return version[:1] == [b"3"] and package_set.oldest <= int(version[1]) <= package_set.newest
-
-
-def create_environment(
-    plan: InstallPlan,
-    machine: Machine,
-    print_message: Callable[[str], None],
-    on_line: Callable[[str], None] | None = None,
-    cancelled: Callable[[], bool] = lambda: False,
-) -> None:
-    """Create the environment; it is removed if any step fails, and if it is `cancelled`.
-
-    What the steps print goes to the terminal, or line by line to `on_line`.
-    """
-    refuse_existing_environment(plan.path)
-    _refuse_full_disk(plan)
-    with raising_cannot_write(plan.path):
-        plan.path.parent.mkdir(parents=True, exist_ok=True)
-        plan.path.mkdir()
-        lock = mark_unfinished_and_lock(plan.path)
-    try:
-        for step, command in zip(INSTALL_STEP_TEXTS, plan.commands, strict=False):
-            if on_line:
-                print_message(step)
-            try:
-                _run_install_step(command, plan, lock, on_line, cancelled)
-            except _IndexUnreachable as error:
-                # An index that the user has set is no other one's to replace.
-                if (instead := _command_without_pytorch_index(command)) == command:
-                    raise
-                print_message(f"{error.message}. Installing torch from pip's own index …")
-                _run_install_step(instead, plan, lock, on_line, cancelled)
-        print_message("Checking it …")
-        _verify_environment(plan, machine, print_message)
-        (plan.path / UNFINISHED_MARKER_NAME).unlink()
-    except BaseException:
-        shutil.rmtree(plan.path, ignore_errors=True)
-        raise
-    finally:
-        os.close(lock)
-    trusted_pythons.remember_chosen_python(str(plan.python))
-
-
-def _command_without_pytorch_index(command: Sequence[str]) -> tuple[str, ...]:
-    """Return an install command without PyTorch's own index, so that pip's default index is used."""
-    words = [*command]
-    for number, (option, index) in enumerate(pairwise(command)):
-        if option == "--index-url" and index.startswith(WHEEL_INDEX_URL):
-            del words[number : number + 2]
-    return tuple(words)
-
-
-def refuse_existing_environment(path: Path) -> None:
-    """Raise CannotWrite if `path` exists; what an installation that was killed has left there is removed."""
-    remove_if_abandoned(path)
-    if os.path.lexists(path):
-        remedy = f"Choose another path, such as --path {shlex.quote(str(first_free_path(path)))}, or remove it first."
-        raise CannotWrite(f"{visible(str(path))} already exists", visible(remedy))
-
-
-def _refuse_full_disk(plan: InstallPlan) -> None:
-    """Raise CannotWrite where there is less room than the environment takes."""
-    existing = next(folder for folder in plan.path.parents if folder.is_dir())
-    refuse_too_little_room(plan, str(existing), shutil.disk_usage(existing).free)
-
-
-def refuse_too_little_room(plan: InstallPlan, where: str, room: int, host: str = "") -> None:
-    """Raise CannotWrite where a disk, of this machine or a host, has less room than the environment takes."""
-    if room < (needed := plan.package_set.bytes_on_disk(cuda=bool(plan.cuda))):
-        message = f"{visible(where)} has {size_text(room)} free, and the environment takes about {size_text(needed)}"
-        remedy = text_for_host("Free some space, or choose another disk: tui-train env create NAME", host)
-        raise CannotWrite(message, f"{remedy} --path FOLDER.")
+def _read_pip_settings_for_uv(host: str, python: str) -> dict[str, str]:
+    """Return the settings of a Python's pip as variables for uv."""
+    program = resources.files("tui_train.actions.environments").joinpath("pip_settings.py").read_text("utf-8")
+    said = run_on_host(host, [python, "-c", program], _ANSWER_SECONDS).stdout.decode(errors="replace").splitlines()
+    return {name: value for name, equals, value in (line.partition("=") for line in said) if equals}
 
 
 def install_command_text(command: Sequence[str]) -> str:
@@ -202,125 +253,150 @@ def install_command_text(command: Sequence[str]) -> str:
     return visible(_URL_CREDENTIALS_PATTERN.sub("://***@", shlex.join(command)))
 
 
-def _run_install_step(
-    command: Sequence[str],
+def create_environment(
     plan: InstallPlan,
-    lock: int,
-    on_line: Callable[[str], None] | None,
-    cancelled: Callable[[], bool],
+    machine: Machine,
+    print_message: Callable[[str], None],
+    on_line: Callable[[str], None],
+    cancelled: Callable[[], bool] = lambda: False,
 ) -> None:
-    environment = {**os.environ, **absolute_search_paths(os.environ), **plan.variables}
-    environment["PIP_DISABLE_PIP_VERSION_CHECK"] = "1"
-    environment.pop("PIP_USER", None)
-    environment.pop("PIP_TARGET", None)
-    # In the current folder uv would read its settings, and Python import its `venv.py`.
-    options: dict[str, Any] = {"env": environment, "stdin": subprocess.DEVNULL, "cwd": os.sep, "pass_fds": (lock,)}
-    lines: list[str] = []
+    """Make the environment and follow it to its end; a failed or `cancelled` one is removed.
+
+    It goes on where the host is lost, and is followed again once that answers; NoAnswer after some minutes.
+    """
     try:
-        if on_line is None:
-            code = subprocess.run(command, check=False, **options).returncode
-        else:
-            code, lines = _run_and_follow_output(command, options, on_line, cancelled)
-    except OSError as error:
-        raise Unavailable(
-            f"{visible(command[0])} cannot be started: {error.strerror}", "Choose another Python (--python)."
-        ) from None
-    if code and lines:
-        why, remedy = why_install_failed_and_remedy(lines)
-        kind = _IndexUnreachable if is_index_unreachable(lines) else Unavailable
-        raise kind(f"torch and its libraries could not be installed: {why}", remedy)
-    if code:
-        remedy = (
-            "See its output above. If an index cannot be reached: --index-url none installs torch from pip's default"
-            " index. If Python has no venv (Debian): apt install python3-venv, or pip install uv."
-        )
-        raise Unavailable(f"exit code {code}: {install_command_text(command)}", remedy)
-
-
-def _run_and_follow_output(
-    command: Sequence[str], options: dict[str, Any], on_line: Callable[[str], None], cancelled: Callable[[], bool]
-) -> tuple[int, list[str]]:
-    """Run a command, hand on its lines, and return its exit code and the last lines; InstallCancelled if told so."""
-    last: deque[str] = deque(maxlen=_MAX_KEPT_LINES)
-    process = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True, **options
-    )  # fmt: skip
-    try:
-        for line in _output_lines(process, cancelled):
-            last.append(line)
-            on_line(line)
-        return process.wait(), list(last)
-    finally:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            # Its group may outlive it.
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-
-
-def _output_lines(process: subprocess.Popen[Any], cancelled: Callable[[], bool]) -> Iterator[str]:
-    """Yield what a process prints, line by line, until it has closed its output; InstallCancelled if told so."""
-    assert process.stdout is not None  # noqa: S101 - it is a pipe
-    rest = b""
-    with selectors.DefaultSelector() as selector, process.stdout as pipe:
-        selector.register(pipe, selectors.EVENT_READ)
-        while True:
-            if cancelled():
-                raise InstallCancelled("the installation was cancelled", "Nothing of the environment is left.")
-            if not selector.select(_POLL_SECONDS):
-                continue
-            piece = os.read(pipe.fileno(), 65536)
-            *lines, rest = (rest + piece).replace(b"\r", b"\n").split(b"\n")
-            yield from (line.decode("utf-8", "replace") for line in lines if line.strip())
-            if not piece:
-                return
-            rest = rest[-_MAX_LINE_BYTES:]
-
-
-def _verify_environment(plan: InstallPlan, machine: Machine, print_message: Callable[[str], None]) -> None:
-    """Check torch, its support of the cards, and NeMo; Unavailable where one of them does not work."""
-    python = str(plan.python)
-    answer = run_child([python, "-c", "import torch; print(torch.__version__)"], _TORCH_IMPORT_SECONDS)
-    if answer.exit_code != 0:
-        raise Unavailable(
-            (f"torch cannot be imported: {visible(answer.why_unusable())}"), "Please report this package set."
-        )
-    contents = probe.probe_toolchain(python, 20)
-    if plan.cuda and not contents.cuda:
-        message = f"the index has torch {contents.torch} only, which cannot use GPUs"
-        raise Unavailable(
-            visible(message), f"Give an index with torch for CUDA {plan.cuda}: {_TORCH_INDEX_VARIABLE}=URL."
-        )
-    print_message(f"torch {answer.stdout.decode('utf-8', 'replace').strip()} is imported")
-    for line in supported_gpu_lines(machine, contents):
+        _follow_to_end(plan, print_message, on_line, cancelled)
+    except _IndexUnreachable as error:
+        # An index that the user has set is no other one's to replace.
+        if (instead := _without_pytorch_index(plan)).commands == plan.commands:
+            raise
+        print_message(f"{error.message}. Installing torch from pip's own index …")
+        _follow_to_end(instead, print_message, on_line, cancelled)
+    if not plan.host:
+        trusted_pythons.remember_chosen_python(str(plan.python))
+    for line in _supported_gpu_lines(plan, machine):
         print_message(line)
-    if plan.package_set.recipe:
-        print_message(nemo_support_text(plan.package_set, probe_recipes(python)))
 
 
-def supported_gpu_lines(machine: Machine, contents: Toolchain) -> Iterator[str]:
-    """Yield how many GPUs of a machine an environment supports, and why not the others."""
-    verdicts = gpu_verdicts(machine.gpus, contents, machine.driver_cuda)
+def _without_pytorch_index(plan: InstallPlan) -> InstallPlan:
+    """Return an installation without PyTorch's own index, so that pip's default index is used."""
+    commands = [*plan.commands]
+    words = commands[_TORCH_STEP]
+    for number, (option, index) in enumerate(pairwise(words)):
+        if option == "--index-url" and index.startswith(WHEEL_INDEX_URL):
+            commands[_TORCH_STEP] = (*words[:number], *words[number + 2 :])
+    return replace(plan, commands=tuple(commands), id=secrets.token_hex(8))
+
+
+def _supported_gpu_lines(plan: InstallPlan, machine: Machine) -> Iterator[str]:
+    """Yield how many GPUs of the machine the new environment supports, and why not the others."""
+    command = [str(plan.python), "-B", "-c", RUN_PROGRAM_TEXT_CODE, probe.probe_program_text()]
+    answer = run_on_host(plan.host, command, _ANSWER_SECONDS).last_answer(probe.ProbeAnswer)
+    if answer is None or not machine.gpus:
+        return
+    verdicts = gpu_verdicts(machine.gpus, answer.toolchain, machine.driver_cuda)
     usable = sum(verdict.kind != "blocked" for verdict in verdicts)
-    if verdicts:
-        yield f"it supports {usable} of {quantity(len(verdicts), 'GPU')}"
+    yield f"it supports {usable} of {quantity(len(verdicts), 'GPU')}"
     for gpu, verdict in zip(machine.gpus, verdicts, strict=True):
         if verdict.kind == "blocked":
             yield visible(f"  GPU {gpu.index} {gpu.name}: {'; '.join(verdict.reasons)}")
 
 
-def nemo_support_text(package_set: PackageSet, nemo: NemoRecipes) -> str:
-    """Return in words that an environment has the recipes of its set; Unavailable where NeMo does not work in it."""
-    if package_set.recipe not in nemo.tasks:
-        why = nemo.problem or f"it has no {package_set.recipe}"
-        raise Unavailable(f"NeMo does not work in it: {visible(why)}", "Please report this package set.")
-    return f"NeMo has {quantity(len(nemo.tasks), 'recipe')}, {package_set.recipe} among them"
+def _follow_to_end(
+    plan: InstallPlan,
+    print_message: Callable[[str], None],
+    on_line: Callable[[str], None],
+    cancelled: Callable[[], bool],
+) -> None:
+    """Print what is printed there, also after a lost link, until it is made; Unavailable where that failed."""
+    last: deque[str] = deque(maxlen=_MAX_KEPT_LINES)
+
+    def print_log(text: str) -> None:
+        for line in text.splitlines():
+            if line.startswith(STEP_PREFIX):
+                print_message(line[len(STEP_PREFIX) :])
+            elif line.strip():
+                last.append(line)
+                on_line(line)
+
+    try:
+        end = _wait_for_end(plan, print_log, print_message, cancelled)
+    except (InstallCancelled, KeyboardInterrupt):
+        _cancel(plan)
+        raise
+    if end.code:
+        raise _install_failure(plan, end, list(last))
 
 
-def choose_torch_build(machine: Machine, index: str) -> TorchBuild:
-    """Return the build of torch for a machine, from `index` if given; Unavailable if there is none."""
-    index = index or os.environ.get(_TORCH_INDEX_VARIABLE, "")
-    if index == "none":
-        return TorchBuild("", "the build in pip's default index")
-    if index:
-        return TorchBuild(index, "the build in the given index")
-    return recommended_torch_build(machine)
+def _wait_for_end(
+    plan: InstallPlan,
+    print_log: Callable[[str], None],
+    print_message: Callable[[str], None],
+    cancelled: Callable[[], bool],
+) -> _InstallLine:
+    at, lost_since = 0, 0.0
+    while True:
+        try:
+            for line in _install_lines(plan, at, cancelled):
+                lost_since = 0.0
+                if line.end:
+                    return line
+                at = max(at, line.at)
+                print_log(line.text)
+        except NoAnswer as error:
+            if cancelled():
+                raise InstallCancelled(
+                    "the installation was cancelled", "Nothing of the environment is left."
+                ) from None
+            if not lost_since:
+                lost_since = time.monotonic()
+                print_message(f"{error.message}. It goes on there; asking again …")
+            if time.monotonic() - lost_since > _MAX_LOST_SECONDS:
+                remedy = "It goes on there. The same command follows it again once the host answers."
+                raise NoAnswer(error.message, remedy) from None
+        _pause(cancelled)
+
+
+def _install_lines(plan: InstallPlan, at: int, cancelled: Callable[[], bool]) -> Iterator[_InstallLine]:
+    """Yield what a machine says of an environment from a byte of the log on; NoAnswer where the link is lost."""
+    question = {
+        "do": "make", "id": plan.id, "at": at, "folder": str(plan.path),
+        "steps": list(zip(_STEP_TEXTS, plan.commands, strict=True)), "variables": {**plan.variables, **_PIP_VARIABLES},
+        "requirements": plan.package_set.requirements_file.read_text("utf-8"),
+    }  # fmt: skip
+    with closing(Session(plan.host, question, is_cancelled=cancelled)) as session:
+        for sent in session.answers(_InstallLine):
+            if sent.error:
+                raise Unavailable(f"{session.name}: {visible(sent.error)}", "Choose another path with --path.")
+            yield sent
+            if sent.end:
+                return
+
+
+def _pause(cancelled: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + _RETRY_SECONDS
+    while time.monotonic() < deadline and not cancelled():
+        time.sleep(0.1)
+
+
+def _cancel(plan: InstallPlan) -> None:
+    """Have it removed; NoAnswer where the host does not say that it was."""
+    question = {"do": "unmake", "folder": str(plan.path), "id": plan.id}
+    try:
+        ask_host(plan.host, question, dict[str, bool], _ANSWER_SECONDS)
+    except NoAnswer as error:
+        remedy = "It may go on there. Once the host answers, the same command follows it, and Ctrl-C then cancels it."
+        raise NoAnswer(f"it was not cancelled: {error.message}", remedy) from None
+
+
+def _install_failure(plan: InstallPlan, end: _InstallLine, lines: list[str]) -> TuiTrainError:
+    where = f" on {machine_name(plan.host)}" if plan.host else ""
+    if end.step == _CHECK_STEP and not end.said:
+        why = visible(lines[-1])[:300] if lines else "torch cannot be imported"
+        remedy = (
+            "Give another index (--index-url URL, or TUI_TRAIN_INDEX=URL); with that as well, report this package set."
+        )
+        return Unavailable(f"the environment{where} does not work: {why}", remedy)
+    why, remedy = (end.said, "See its last lines.") if end.said else why_install_failed_and_remedy(lines)
+    kind = _IndexUnreachable if end.step == _TORCH_STEP and is_index_unreachable(lines) else Unavailable
+    return kind(f"torch and its libraries could not be installed{where}: {visible(why)}", remedy)

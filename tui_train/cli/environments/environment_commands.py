@@ -40,10 +40,8 @@ def env_create(  # noqa: PLR0913 - one for each option
     """Create an environment for training (NAME is hf, hf-images or nemo), with a torch build that supports the GPUs."""
     from tui_train.cli.environments import environments
 
-    if on := facts_source_of_options(None, host).host:
-        environments.confirm_and_create_on_host(on, name, path, python, index_url, yes=yes)
-    else:
-        environments.confirm_and_create_environment(name, path, python, index_url, yes=yes)
+    on = facts_source_of_options(None, host).host
+    environments.confirm_and_create_environment(on, name, path, python, index_url, yes=yes)
 
 
 @cli.group("nemo")

@@ -21,7 +21,6 @@ from tui_train.facts.other_machines.host_commands import text_for_host
 from tui_train.facts.types import Machine, Toolchain
 from tui_train.places import place_of
 from tui_train.profile import fields
-from tui_train.runner.system.environments import environments_folder
 from tui_train.trainers import nemo
 from tui_train.trainers.finetune import supported_tuning_labels
 
@@ -70,67 +69,51 @@ def _nemo_support_text(tool: Toolchain) -> str:
     )
 
 
-def confirm_and_create_environment(name: str, path: Path | None, python: str, torch_index: str, *, yes: bool) -> None:
-    """Show what will be installed and where, ask, install, and check that it works; empty options have a default."""
-    package_set = environments.find_package_set(name)
-    place = expand_home(str(path)).absolute() if path else environments_folder() / name
-    making.refuse_existing_environment(place)
-    chosen = fields.absolute_field_path(fields.get_field("trainer.python"), python, Path.cwd())
-    if chosen and not making.supports_python(package_set, chosen):
-        message = (
-            f"{visible(chosen)} is not a Python 3.{package_set.oldest} to 3.{package_set.newest}, which {name} needs"
-        )
-        raise Unavailable(message, "Name another one: --python /path/to/python3")
-    machine = probe.probe_machine()
-    torch_build = making.choose_torch_build(machine, torch_index)
-    chosen = chosen or making.find_supported_python(package_set)
-    plan = making.plan_install(package_set, place, chosen, torch_build, making.find_uv())
-    _print_install_plan(plan, torch_build, str(place))
-    answers.announce_changes(writes=(str(place),))
-    _confirm(yes=yes)
-    making.create_environment(plan, machine, lambda line: click.echo(visible(line)))
-    click.echo(f"\nDone. Choose it on the Backend screen, or with --set trainer.python={visible(str(plan.python))}")
-
-
-def confirm_and_create_on_host(  # noqa: PLR0913 - one for each option
+def confirm_and_create_environment(  # noqa: PLR0913 - one for each option
     host: str, name: str, path: Path | None, python: str, torch_index: str, *, yes: bool
 ) -> None:
-    """Do the same on a host, whose paths these are; one that is being made there is followed."""
-    from tui_train.actions.environments import on_host
+    """Show what will be installed and where, ask, install, and check that it works; empty options have a default.
 
+    Paths are those of the host (empty: this machine). One that is being made there is followed.
+    """
     package_set = environments.find_package_set(name)
     place = place_of(host=host)
-    installers = on_host.ask_host_for_installers(place.host, package_set, str(path or ""), python)
-    machine = place.probe_machine_facts().machine
-    torch_build = on_host.choose_torch_build_for_host(place.host, machine, torch_index)
-    install = on_host.plan_host_install(place.host, package_set, installers, torch_build, python)
-    if install.is_under_way:
-        click.echo(f"It is already being made in {visible(str(install.plan.path))} on {visible(host)}.")
+    folder = str(path or "")
+    if not host:
+        folder = str(expand_home(folder).absolute()) if folder else ""
+        python = fields.absolute_field_path(fields.get_field("trainer.python"), python, Path.cwd())
+    installers = making.ask_for_installers(place.host, package_set, folder, python)
+    machine = place.probe_machine_facts().machine if host else probe.probe_machine()
+    torch_build = making.choose_torch_build(machine, torch_index, place.host)
+    plan = making.plan_install(place.host, package_set, installers, torch_build, python)
+    where, on = (f"{host}:{plan.path}", f"--on {visible(host)} ") if host else (str(plan.path), "")
+    if plan.is_under_way:
+        click.echo(f"It is already being made in {visible(where)}.")
     else:
-        room = "" if install.free is None else f"; {size_text(install.free)} are free there"
-        _print_install_plan(install.plan, torch_build, f"{host}:{install.plan.path}", room)
-    answers.announce_changes(writes=(f"{host}:{install.plan.path}",))
-    if not install.is_under_way:
+        _print_install_plan(plan, torch_build, where)
+    answers.announce_changes(writes=(where,))
+    if not plan.is_under_way:
         _confirm(yes=yes)
-    click.echo("It goes on there if the connection is lost; Ctrl-C cancels it and removes what was made.")
+    lost = "the connection is lost" if host else "this terminal is closed"
+    click.echo(f"It goes on{' there' if host else ''} if {lost}; Ctrl-C cancels it and removes what was made.")
 
     def print_line(line: str) -> None:
         click.echo(visible(line))
 
-    on_host.create_host_environment(install, print_line, print_line)
-    on_host.verify_host_environment(install, machine, print_line)
-    use = f"--on {visible(host)} --set trainer.python={visible(str(install.plan.python))}"
+    making.create_environment(plan, machine, print_line, print_line)
+    use = f"{on}--set trainer.python={visible(str(plan.python))}"
     click.echo(f"\nDone. Choose it on the Backend screen, or with {use}")
 
 
-def _print_install_plan(plan: making.InstallPlan, torch_build: TorchBuild, place: str, room: str = "") -> None:
+def _print_install_plan(plan: making.InstallPlan, torch_build: TorchBuild, place: str) -> None:
     package_set = plan.package_set
+    room = "" if plan.free is None else f"; {size_text(plan.free)} are free there"
     click.echo(f"{package_set.name}: {package_set.about}")
     click.echo(f"into    {visible(place)}, {package_set.size_text}{room}")
     click.echo(f"torch   {torch_build.why}")
     pins = quantity(_pinned_package_count(package_set), "exact version")
     click.echo(f"rest    {pins} from {visible(str(package_set.requirements_file))}\n")
-    for command in plan.commands[: len(making.INSTALL_STEP_TEXTS)]:
+    for command in plan.install_commands:
         click.echo(making.install_command_text(command))
     if plan.variables:
         # Without their values: an address may contain a password.

@@ -1,4 +1,4 @@
-"""Makes an environment for training on this machine: by a process of its own, whose output is followed from elsewhere.
+"""Makes an environment for training on this machine: by a process of its own, whose output is followed by who asks.
 
 The process goes on where nobody follows it any more. Asked again by the same id, it is not begun a second time.
 """
@@ -12,6 +12,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import time
 import zlib
 from pathlib import Path
@@ -27,6 +28,7 @@ from ..system.environments import (
     mark_unfinished_and_lock,
     remove_if_abandoned,
 )
+from ..system.other_programs import find_on_path
 from ..system.paths import free_bytes_for_path, runs_folder
 from ..system.processes import KILL_WAIT_SECONDS, Process, process_with_pid
 from .answer_lines import HEARTBEAT_SECONDS, PIECE_BYTES, RequestFailedError, read_piece, send_json_line
@@ -35,8 +37,8 @@ STEP_PREFIX = "== "  # begins a line of the log that says what is done from now 
 REQUIREMENTS_FILE_NAME = "requirements.txt"
 _LOG_NAME, _MAKER_NAME, _END_NAME = "log", "maker", "end"
 _MAX_VERSION_SECONDS, _POLL_SECONDS = 10.0, 0.2
-# What a login shell adds to PATH, and a command over ssh does not have.
-_UV_FOLDERS = ("~/.local/bin", "~/.cargo/bin")
+# Beside this Python, and what a login shell adds to PATH, and a command over ssh does not have.
+_UV_FOLDERS = (os.path.dirname(sys.executable), "~/.local/bin", "~/.cargo/bin")
 _CONDA_FOLDERS = ("~/miniconda3", "~/miniforge3", "~/mambaforge", "~/anaconda3", "/opt/conda")
 _VERSION_CODE = (
     "import sys; from importlib.util import find_spec as find;"
@@ -59,17 +61,17 @@ def send_installers(question: dict[str, Any]) -> None:
         standing = "making"
     else:
         standing = "taken" if os.path.lexists(str(folder)) and not is_unfinished(folder) else "free"
-    uv_folders = (None, *map(os.path.expanduser, _UV_FOLDERS))
-    uv = next(filter(None, (shutil.which("uv", path=where) for where in uv_folders)), "")
+    uv = find_on_path("uv") or shutil.which("uv", path=os.pathsep.join(map(os.path.expanduser, _UV_FOLDERS))) or ""
     send_json_line(
-        folder=str(folder), standing=standing, work=str(_work_folder(folder)), free=free_bytes_for_path(str(folder)),
-        uv=uv, pythons=list(_installing_pythons(question["pythons"])), id=_read_json(folder, _MAKER_NAME).get("id", ""),
+        folder=str(folder), free_name=str(first_free_path(folder)), standing=standing, work=str(_work_folder(folder)),
+        free=free_bytes_for_path(str(folder)), uv=uv, pythons=list(_installing_pythons(question["pythons"])),
+        id=_read_json(folder, _MAKER_NAME).get("id", ""),
     )  # fmt: skip
 
 
 def _installing_pythons(names: Sequence[str]) -> Iterator[dict[str, Any]]:
     """Yield path and version of each Python, and whether it can make an environment with pip."""
-    paths = [path for path in map(shutil.which, names) if path]
+    paths = [path for path in map(find_on_path, names) if path]
     paths += [f"{os.path.expanduser(folder)}/bin/python3" for folder in _CONDA_FOLDERS]
     paths += [python for _, python in conda_labels_and_pythons()]
     for path in dict.fromkeys(path for path in paths if os.path.exists(path)):
