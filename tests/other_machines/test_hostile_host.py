@@ -30,7 +30,7 @@ from tui_train.plan.render import runner_file
 from tui_train.plan.run_files import RUNNER_ZIP_FILE_NAME, RenderedFile
 from tui_train.profile import hosts
 from tui_train.profile.types import Profile
-from tui_train.runner.questions import run_output
+from tui_train.runner.questions import answer_lines, run_output
 from tui_train.runner.run_folder.state import RunStatus
 from tui_train.runs import incomplete_runs, run_folders
 from tui_train.runs.remote_run import (
@@ -294,7 +294,7 @@ def test_a_fetch_says_what_it_leaves_out(run, tmp_path):
 
 
 def test_a_host_says_that_it_still_lists_a_large_folder(box, run, tmp_path, monkeypatch, capsysbinary):
-    monkeypatch.setattr(run_output, "HEARTBEAT_SECONDS", 0.0)
+    monkeypatch.setattr(answer_lines, "HEARTBEAT_SECONDS", 0.0)
     run_output.send_output_files({"folder": str(tmp_path / "there"), "output": "output", "without": "", "have": {}})
     assert json.loads(capsysbinary.readouterr().out.splitlines()[0]) == {"beat": True}
     box["fetch"] = "say(beat=True); say(files=1, total=1); named(b'a', b'x'); say(end=True)"

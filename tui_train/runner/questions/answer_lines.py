@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sys
+import time
 from pathlib import Path
 from typing import Any, Callable, TypeVar
 
@@ -12,7 +13,7 @@ PIECE_BYTES = 1 << 18
 TIME_LIMIT_FILE_NAME = ".limit"  # what slurm.sh leaves where it ends a start near the time limit
 # The files of a run folder that grow, and are sent to whoever follows the run.
 SENT_FILE_PATTERN = re.compile(r"events\.jsonl|launch\.log|attempt-\d{1,6}\.log", re.ASCII)
-HEARTBEAT_SECONDS = 5.0  # something is said so often, so that a reader that is gone is noticed
+HEARTBEAT_SECONDS = 5.0
 _Result = TypeVar("_Result")
 
 
@@ -28,6 +29,23 @@ def send_json_line(**fields: Any) -> None:
     """Send one line."""
     sys.stdout.write(json.dumps(fields) + "\n")
     sys.stdout.flush()
+
+
+class Heartbeat:
+    """Beats where nothing else is sent for some seconds, so that a reader that is gone is noticed."""
+
+    def __init__(self) -> None:
+        self.restart()
+
+    def restart(self) -> None:
+        """Note that something was sent."""
+        self._last_sent = time.monotonic()
+
+    def send_if_due(self) -> None:
+        """Send a beat where the last line was sent some seconds ago."""
+        if time.monotonic() - self._last_sent > HEARTBEAT_SECONDS:
+            send_json_line(beat=True)
+            self.restart()
 
 
 def call_with_beats(function: Callable[[], _Result]) -> _Result:

@@ -31,7 +31,7 @@ from ..system.environments import (
 from ..system.other_programs import find_on_path
 from ..system.paths import free_bytes_for_path, runs_folder
 from ..system.processes import KILL_WAIT_SECONDS, Process, process_with_pid
-from .answer_lines import HEARTBEAT_SECONDS, PIECE_BYTES, RequestFailedError, read_piece, send_json_line
+from .answer_lines import PIECE_BYTES, Heartbeat, RequestFailedError, read_piece, send_json_line
 
 STEP_PREFIX = "== "  # begins a line of the log that says what is done from now on
 REQUIREMENTS_FILE_NAME = "requirements.txt"
@@ -191,7 +191,7 @@ def _make_in_child(folder: Path, question: dict[str, Any], lock: int, log: int) 
 
 def _send_log(folder: Path, offset: int) -> None:
     """Send what the maker of an environment prints from a byte on, and how it ends."""
-    log, last_sent = _work_folder(folder) / _LOG_NAME, time.monotonic()
+    log, heartbeat = _work_folder(folder) / _LOG_NAME, Heartbeat()
     while True:
         # In this order: what is written between the two is sent before the end is told.
         kept, end = _read_json(folder, _MAKER_NAME), _read_json(folder, _END_NAME)
@@ -204,7 +204,7 @@ def _send_log(folder: Path, offset: int) -> None:
         if piece:
             offset += len(piece)
             send_json_line(text=piece.decode("utf-8", "replace"), at=offset)
-            last_sent = time.monotonic()
+            heartbeat.restart()
         elif end:
             send_json_line(end=True, **end)
             return
@@ -213,9 +213,7 @@ def _send_log(folder: Path, offset: int) -> None:
             send_json_line(end=True, step=-1, code=1, said="it was ended there before it was done")
             return
         else:
-            if time.monotonic() - last_sent > HEARTBEAT_SECONDS:
-                send_json_line(beat=True)
-                last_sent = time.monotonic()
+            heartbeat.send_if_due()
             time.sleep(_POLL_SECONDS)
 
 

@@ -9,11 +9,10 @@ import os
 import shutil
 import stat
 import sys
-import time
-from typing import Any, Iterator, Sequence
+from typing import Any, Sequence
 
 from ..system.safe_open import open_folder
-from .answer_lines import HEARTBEAT_SECONDS, PIECE_BYTES, RequestFailedError, send_json_line
+from .answer_lines import PIECE_BYTES, Heartbeat, RequestFailedError, send_json_line
 
 _PARTS_FOLDER = ".tui-train-sending"
 _BYTES_LEFT_FREE = 64 << 20
@@ -54,21 +53,14 @@ def receive_files(question: dict[str, Any]) -> None:
         with contextlib.suppress(FileExistsError):
             os.mkdir(parts, 0o700)
         with open_folder(folder) as root, open_folder(_PARTS_FOLDER, root) as parts_root:
-            for file, offset in _with_heartbeats(files):
+            heartbeat = Heartbeat()
+            for file, offset in files:
+                heartbeat.send_if_due()
                 _receive_file(root, parts_root, file, offset)
         shutil.rmtree(parts, ignore_errors=True)
     except OSError as error:
         raise RequestFailedError(f"{error.filename or folder}: {error.strerror}") from None
     send_json_line(taken=len(files))
-
-
-def _with_heartbeats(files: Sequence[Any]) -> Iterator[Any]:
-    last = time.monotonic()
-    for each in files:
-        if time.monotonic() - last > HEARTBEAT_SECONDS:
-            send_json_line(beat=True)
-            last = time.monotonic()
-        yield each
 
 
 def _is_same(path: str, file: Sequence[Any]) -> bool:

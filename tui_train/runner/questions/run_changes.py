@@ -12,10 +12,10 @@ from typing import Any, Iterator
 from ..run_folder import checkpoints, state, supervisor_plan
 from ..system.paths import runs_folder
 from .answer_lines import (
-    HEARTBEAT_SECONDS,
     PIECE_BYTES,
     SENT_FILE_PATTERN,
     TIME_LIMIT_FILE_NAME,
+    Heartbeat,
     count_reported_starts,
     file_size,
     read_piece,
@@ -50,7 +50,7 @@ def send_changes(question: dict[str, Any]) -> None:
 
     Without it (null) no files are sent: whoever asks reads them himself.
     """
-    run, have, last_sent, last_heartbeat = require_run_folder(question), question["have"], "", time.monotonic()
+    run, have, last_sent, heartbeat = require_run_folder(question), question["have"], "", Heartbeat()
     sent_bytes = {**have} if have is not None else None
     while True:
         # What is written between the two looks is sent before the end is told.
@@ -61,13 +61,12 @@ def send_changes(question: dict[str, Any]) -> None:
             more = True
         if (changed := json.dumps(standing)) != last_sent:
             send_json_line(**standing)
-            last_sent, last_heartbeat = changed, time.monotonic()
+            last_sent = changed
+            heartbeat.restart()
         if not more and (question["once"] or not live):
             send_json_line(end=True)
             return
-        if time.monotonic() - last_heartbeat > HEARTBEAT_SECONDS:
-            send_json_line(beat=True)
-            last_heartbeat = time.monotonic()
+        heartbeat.send_if_due()
         time.sleep(0 if more else _POLL_SECONDS)
 
 

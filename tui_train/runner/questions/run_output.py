@@ -8,11 +8,10 @@ import os
 import re
 import stat
 import sys
-import time
 from pathlib import Path
 from typing import Any, Iterator
 
-from .answer_lines import HEARTBEAT_SECONDS, PIECE_BYTES, RequestFailedError, require_run_folder, send_json_line
+from .answer_lines import PIECE_BYTES, Heartbeat, RequestFailedError, require_run_folder, send_json_line
 
 
 def send_output_files(question: dict[str, Any]) -> None:
@@ -24,7 +23,7 @@ def send_output_files(question: dict[str, Any]) -> None:
     output = require_run_folder(question) / question["output"]
     if not output.is_dir():
         raise RequestFailedError(f"{output} is not there")
-    files, left_out, last_heartbeat = [], {"links": 0, "empty": 0, "others": 0}, time.monotonic()
+    files, left_out, heartbeat = [], {"links": 0, "empty": 0, "others": 0}, Heartbeat()
     kept: set[str] = set()
     for path, kind, status in _output_entries(output, re.compile(question["without"] or r"(?!)")):
         if kind:
@@ -34,9 +33,7 @@ def send_output_files(question: dict[str, Any]) -> None:
             files.append((path, name, status.st_size))
             if question["have"].get(name) == [status.st_size, status.st_mtime_ns]:
                 kept.add(name)
-        if time.monotonic() - last_heartbeat > HEARTBEAT_SECONDS:
-            send_json_line(beat=True)
-            last_heartbeat = time.monotonic()
+        heartbeat.send_if_due()
     total = sum(size for _, name, size in files if name not in kept)
     send_json_line(files=len(files), total=total, **left_out)
     for path, name, size in files:
