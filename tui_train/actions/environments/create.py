@@ -105,7 +105,7 @@ class _InstallLine(Struct, frozen=True):
 
 
 class InstallPlan(Struct, frozen=True, kw_only=True):
-    """An environment to be made on a host (empty: this machine): a command for each step, and their variables.
+    """An environment to be made on a host (empty: this machine): a command for each step, the last one checks it.
 
     `id` is that of its making, which may be under way already; `free` are the bytes there, if known.
     """
@@ -123,11 +123,6 @@ class InstallPlan(Struct, frozen=True, kw_only=True):
     def python(self) -> Path:
         """The interpreter of the environment."""
         return self.path / "bin" / "python"
-
-    @property
-    def install_commands(self) -> tuple[tuple[str, ...], ...]:
-        """The commands but the one that checks the environment."""
-        return self.commands[:_CHECK_STEP]
 
 
 def ask_for_installers(

@@ -30,18 +30,14 @@ def print_package_sets_and_pythons(host: str = "") -> None:
     sets = ((each.name, each.about, each.size_text) for each in environments.PACKAGE_SETS.values())
     click.echo(aligned_table_text([("set", "purpose", "on disk"), *sets]))
     click.echo(f"Create one: {text_for_host('tui-train env create NAME', host)}\n")
-    if host:
-        facts = place_of(host=host).probe_machine_facts()
-        machine, toolchains = facts.machine, facts.toolchains
-    else:
-        machine, toolchains = probe.probe_machine(), probe.probe_toolchains()
+    facts = place_of(host=host).probe_machine_facts()
     rows: list[tuple[str, ...]] = [
         ("Python", "version", "torch", "accelerate", "transformers", "cards", "fine-tuning", "NeMo", "")
     ]
-    for tool in toolchains:
+    for tool in facts.toolchains:
         versions = (tool.version or "?", tool.torch or "-", tool.accelerate or "-", tool.transformers or "-")
         tunes = ", ".join(supported_tuning_labels(tool)) or "-"
-        uses = (_supported_card_count_text(tool, machine), tunes, _nemo_support_text(tool))
+        uses = (_supported_card_count_text(tool, facts.machine), tunes, _nemo_support_text(tool))
         rows.append((display_path(tool.python), *map(visible, versions), *uses, visible(tool.problem or tool.label)))
     click.echo(aligned_table_text(rows))
 
@@ -113,7 +109,7 @@ def _print_install_plan(plan: making.InstallPlan, torch_build: TorchBuild, place
     click.echo(f"torch   {torch_build.why}")
     pins = quantity(_pinned_package_count(package_set), "exact version")
     click.echo(f"rest    {pins} from {visible(str(package_set.requirements_file))}\n")
-    for command in plan.install_commands:
+    for command in plan.commands[:-1]:
         click.echo(making.install_command_text(command))
     if plan.variables:
         # Without their values: an address may contain a password.
