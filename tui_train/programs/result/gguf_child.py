@@ -3,8 +3,8 @@
 The request, in JSON: `folder` (a model with its tokenizer), `converter` (convert_hf_to_gguf.py), `type` (of the
 weights that it writes), `file` (the GGUF file to write), `quantizer` (llama-quantize, empty for none),
 `quantized_type`, `server` (llama-server, empty for none), `trusted`, and `ollama` (whether a Modelfile is wanted). It
-sends `step` for what it does, then `done` with `tensors`, `size`, `architecture`, the `stops`, Ollama's `template` and
-how an answer `compared`, or `error`.
+sends `step` for what it does, then `done` with `tensors`, the `stops`, Ollama's `template` and how an answer
+`compared`, or `error`.
 """
 
 from __future__ import annotations
@@ -39,8 +39,7 @@ def export(request: dict[str, Any], messages: MessagePipe) -> None:
         messages.send("step", what="quantizing", of=request["file"])
         _quantize(request, unquantized)
     messages.send("step", what="checking", of=request["file"])
-    fields, tensor_count = _read_fields_and_tensor_count(request)
-    written = fields.get("tokenizer.chat_template", "")
+    written, tensor_count = _read_template_and_tensor_count(request)
     own = tokenizer.chat_template or ""
     # Of several, which are there by their names, the default one is what is learned.
     if written != (own.get("default", "") if isinstance(own, dict) else own):
@@ -52,15 +51,7 @@ def export(request: dict[str, Any], messages: MessagePipe) -> None:
             request["server"], request["file"], request["folder"], tokenizer, trusted=request["trusted"]
         )
     ends = dict.fromkeys(filter(None, (tokenizer.eos_token, load.turn_end_token(tokenizer))))
-    messages.send(
-        "done",
-        tensors=tensor_count,
-        size=Path(request["file"]).stat().st_size,
-        architecture=fields.get("general.architecture", ""),
-        stops=[*ends],
-        template=template,
-        compared=compared,
-    )
+    messages.send("done", tensors=tensor_count, stops=[*ends], template=template, compared=compared)
 
 
 def _quantize(request: dict[str, Any], source: str) -> None:
@@ -122,12 +113,11 @@ def _import_gguf(request: dict[str, Any]) -> Any:
     return gguf
 
 
-def _read_fields_and_tensor_count(request: dict[str, Any]) -> tuple[dict[str, str], int]:
-    """Return the text fields of the written file, and how many tensors it holds."""
+def _read_template_and_tensor_count(request: dict[str, Any]) -> tuple[str, int]:
+    """Return the chat template of the written file, empty for none, and how many tensors it holds."""
     reader = _import_gguf(request).GGUFReader(request["file"])
-    wanted = ("general.architecture", "tokenizer.chat_template")
-    fields = {name: str(field.contents()) for name in wanted if (field := reader.get_field(name)) is not None}
-    return fields, len(reader.tensors)
+    field = reader.get_field("tokenizer.chat_template")
+    return "" if field is None else str(field.contents()), len(reader.tensors)
 
 
 if __name__ == "__main__":
