@@ -85,6 +85,33 @@ def test_what_is_in_the_way_is_said_before_it_begins(tmp_path, echo):
     assert list(tmp_path.iterdir()) == []
 
 
+STARTS_ANOTHER = """
+import json, subprocess, sys, time
+print(json.dumps({"event": "begun", "pid": subprocess.Popen(["sleep", "100"]).pid}), flush=True)
+time.sleep(100)
+"""
+
+
+def test_all_that_a_program_on_this_machine_started_ends_with_it(tmp_path, monkeypatch):
+    monkeypatch.setattr(host_program, "sent_program_files", lambda: {"result/starts.py": STARTS_ANOTHER})
+    with closing(HostProgram("", sys.executable, "result/starts.py", {}, into=str(tmp_path / "into"))) as sent:
+        other = Path(f"/proc/{sent.read_line(20)['pid']}")
+        assert other.exists()
+    wait_until(lambda: not other.exists(), 5)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_program_may_take_no_more_memory_and_write_no_longer_lines_than_is_said(monkeypatch):
+    for code, why in (
+        ("bytearray(1 << 30)", "out of memory: it took more than the 0 GiB"),
+        ("print('x' * (2 << 20), flush=True); input()", "a line of more than 1 MiB"),
+    ):
+        monkeypatch.setattr(host_program, "sent_program_files", lambda code=code: {"result/bad.py": code})
+        sent = HostProgram("", sys.executable, "result/bad.py", {}, has_stdin=True, memory_limit=200 << 20)
+        with closing(sent), pytest.raises(Unavailable, match=why):
+            sent.read_line(20)
+
+
 def remote_run(folder):
     """An ended run of the host box."""
     run = ended_run(folder)

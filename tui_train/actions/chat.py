@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from tui_train.actions.host_result import host_of_result, result_candidates
 from tui_train.actions.merge import require_loadable_weights
-from tui_train.actions.result_child import HostResultChild, ResultChild, training_python
+from tui_train.actions.result_child import ResultChild, training_python
 from tui_train.base.app_paths import expand_home
 from tui_train.base.errors import BadInput, TuiTrainError, Unavailable
 from tui_train.base.files import read_error_reason, read_regular_file
@@ -107,8 +107,7 @@ class Chat:
         trained = training_python(run, python, host)
         request |= {"base": self.result.base, "revision": self.result.revision, "compare": self.compares}
         request |= {"device": trained.device, "trusted": trusted}
-        start: type[ResultChild | HostResultChild] = HostResultChild if host else ResultChild
-        self._child = start(trained, "chat_child.py", request, has_stdin=True)
+        self._child = ResultChild(trained, "chat_child.py", request, has_stdin=True)
         self._messages: dict[ChatModelSide, list[dict[str, Any]]] = {"result": [], "base": []}
         self._pictures: tuple[_Picture, ...] = ()
         self._number = 0
@@ -129,7 +128,7 @@ class Chat:
                 on_loading_model(visible(str(message.get("what", ""))))
         try:
             template = bool(message["template"])
-            where = f"{visible(self._child.host)}: " if isinstance(self._child, HostResultChild) else ""
+            where = f"{visible(self._child.host)}: " if self._child.host else ""
             device, dtype = f"{where}{visible(str(message['device']))}", visible(str(message["dtype"]))
         except KeyError as error:
             raise Unavailable(

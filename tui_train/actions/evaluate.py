@@ -16,7 +16,7 @@ from msgspec import Struct, structs
 
 from tui_train.actions.host_result import host_of_result, require_path_on_host, result_candidates
 from tui_train.actions.merge import require_loadable_weights
-from tui_train.actions.result_child import HostResultChild, ResultChild, require_modules, training_python
+from tui_train.actions.result_child import ResultChild, require_modules, training_python
 from tui_train.base.app_paths import expand_home
 from tui_train.base.errors import BadInput, NotFound
 from tui_train.base.files import raising_cannot_write, write_atomically
@@ -233,8 +233,7 @@ def score(  # noqa: PLR0913, PLR0917 - what an evaluation is made of
     sides = request.get("sides") or ("result", "other")
     request |= {"after": {side: kept.last_number(side) for side in sides}}
     request |= {"cache": "" if host else str(kept.answers_folder)}
-    start: type[ResultChild | HostResultChild] = HostResultChild if host else ResultChild
-    child = start(python, "task_child.py" if options.tasks else "evaluate_child.py", request)
+    child = ResultChild(python, "task_child.py" if options.tasks else "evaluate_child.py", request)
     told = ToldByChild(len(sides))
     try:
         while (message := child.read_message(_MAX_SILENCE_SECONDS, cancelled))["event"] != "done":

@@ -1,4 +1,4 @@
-"""A program on a host, sent along with the question, which exchanges lines of JSON with this machine."""
+"""A program in a Python of this machine or a host, sent along with the question, which answers in lines of JSON."""
 
 import json
 from collections.abc import Callable
@@ -7,10 +7,11 @@ from importlib import resources
 from time import monotonic
 from typing import Any
 
-from tui_train.base.errors import NoAnswer, TuiTrainError, Unavailable
+from tui_train.base.errors import NoAnswer, Unavailable
 from tui_train.base.parse import Unparsable, parse_json_object
 from tui_train.base.text import quantity, visible
 from tui_train.channel.session import Session
+from tui_train.facts.machine.child_memory_limit import out_of_memory_reason
 from tui_train.facts.machine.child_process import CHILDREN_CANCELLED_EVENT
 from tui_train.profile.hosts import host_address
 
@@ -29,7 +30,7 @@ def sent_program_files() -> dict[str, str]:
 
 
 class HostProgram:
-    """A running program on a host, sent along with the question; what it answers with are lines of JSON.
+    """A running program on a host (empty: this machine), sent along with the question; it answers in lines of JSON.
 
     It ends with the connection. A folder that it is to make (`into`) is there whole once it has ended with 0.
     """
@@ -44,13 +45,14 @@ class HostProgram:
         *,
         has_stdin: bool = False,
         into: str = "",
+        memory_limit: int = 0,
     ) -> None:
-        """Begin; what is not there is said once it is asked."""
-        self.host = host
+        """Begin, with as much memory (0: any); what is not there is said once it is asked."""
+        self.host, self._memory_limit = host, memory_limit
         self._cancelled: Callable[[], bool] = lambda: False
         question = {
             "do": "program", "files": sent_program_files(), "entry": entry, "python": python, "request": request,
-            "variables": variables or {}, "has_stdin": has_stdin, "into": into,
+            "variables": variables or {}, "has_stdin": has_stdin, "into": into, "memory_limit": memory_limit,
         }  # fmt: skip
         self._session = Session(host_address(host), question, stays_open=has_stdin, is_cancelled=self._is_cancelled)
         self.is_alive = True
@@ -78,27 +80,35 @@ class HostProgram:
                 if "beat" not in sent:
                     return self._checked_line(sent)
                 if monotonic() >= ends:
-                    why = f"no answer for {quantity(round(seconds), 'second')} from {visible(self.host)}"
-                    raise Unavailable(why, "It may be busy or short of memory; try again later.")
+                    source = f" from {visible(self.host)}" if self.host else ""
+                    why = f"no answer for {quantity(round(seconds), 'second')}{source}"
+                    raise Unavailable(why, "The machine may be busy or short of memory; try again later.")
             raise self._session.incomplete_answer_error()
-        except TuiTrainError:
+        except NoAnswer:
             self.is_alive = False
             raise
 
     def _checked_line(self, sent: dict[str, Any]) -> dict[str, Any] | None:
-        host = visible(self.host)
-        if isinstance(sent.get("error"), str):
-            raise Unavailable(f"{host}: {visible(sent['error'])}", f"Look at it there: ssh {host}")
-        if not sent.get("ended"):
+        refused, code, host = sent.get("error"), sent.get("code"), visible(self.host)
+        if not isinstance(refused, str) and not sent.get("ended"):
             return sent
         self.is_alive = False
-        if sent.get("code") == 0:
+        if isinstance(refused, str) and host:
+            raise Unavailable(f"{host}: {visible(refused)}", f"Look at it there: ssh {host}")
+        remedy = f"Fix that in its Python, or name another one{' of that host' if host else ''}: --python PATH."
+        if isinstance(refused, str):
+            raise Unavailable(visible(refused), remedy)
+        if code == 0:
             return None
         lines = str(sent.get("said")).strip().splitlines()
         last = f": {visible(lines[-1].strip()[:200])}" if lines else ""
-        why = f"the program on {host} ended with exit code {visible(str(sent.get('code')))}{last}"
-        raise Unavailable(why, "Fix that in the Python there, or name another one of that host: --python PATH.")
+        if why := out_of_memory_reason(code if isinstance(code, int) else None, last, self._memory_limit):
+            remedy = "Stop what else uses that memory, or use a machine with more."
+            raise Unavailable(f"{host or 'out of memory'}: {why}", remedy)
+        on = f" on {host}" if host else ""
+        raise Unavailable(f"the program{on} ended with exit code {visible(str(code))}{last}", remedy)
 
     def close(self) -> None:
         """End it and all that it started."""
         self._session.close()
+        self.is_alive = False

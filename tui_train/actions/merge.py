@@ -2,12 +2,13 @@
 
 import os
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 
 from msgspec import Struct, structs
 
 from tui_train.actions.host_result import host_of_result, require_path_on_host, result_candidates
-from tui_train.actions.result_child import HostResultChild, ResultChild, training_python
+from tui_train.actions.result_child import ResultChild, training_python
 from tui_train.base.app_paths import expand_home
 from tui_train.base.errors import AlreadyExists, BadInput, NotFound, TuiTrainError, Unavailable
 from tui_train.base.files import raising_cannot_write
@@ -90,64 +91,36 @@ def merge_adapter(
     step. TuiTrainError where it cannot be done; then nothing is left.
     """
     run_result = read_result(run)
-    if host := host_of_result(run, options.host, options.python):
-        merged = _merge_on_host(run, run_result, folder, options, host, on_step, cancelled)
-    else:
-        merged = _merge_here(run, run_result, folder, options, on_step, cancelled)
+    host = host_of_result(run, options.host, options.python)
+    base, revision = (options.base_model, "") if options.base_model else (run_result.base, run_result.revision)
+    request: dict[str, object] = {"base": base, "revision": revision, "trusted": options.trusts_model_code}
+    with ExitStack() as held:
+        if host:
+            target = into = require_path_on_host(folder, host)
+            request |= {"candidates": result_candidates(run), "keeps_base": bool(options.base_model)}
+        else:
+            adapter, path = require_loadable_weights(run_result), require_new_folder(folder)
+            _refuse_unmergeable(adapter, base)
+            held.enter_context(raising_cannot_write(path))
+            target, into = str(path), ""
+            request |= {"folder": adapter.path, "into": str(held.enter_context(new_folder(path)))}
+        child = ResultChild(training_python(run, options.python, host), "merge_child.py", request, into=into)
+        held.callback(child.close)
+        merged = _wait_for_merge(child, target, on_step, cancelled)
+        child.wait_for_end(_MAX_MERGE_SILENCE_SECONDS)
     note = "The training used the base in 4 or 8 bits; merged into its full weights." if run_result.quantized else ""
     return structs.replace(merged, note=note, host=host)
 
 
-def _merge_here(  # noqa: PLR0913, PLR0917 - what a merge is made of
-    run: RunFolder,
-    run_result: RunResult,
-    folder: str,
-    options: MergeOptions,
-    on_step: Callable[[str, str], None],
-    cancelled: Callable[[], bool],
-) -> MergeResult:
-    adapter = require_loadable_weights(run_result)
-    into = require_new_folder(folder)
+def _refuse_unmergeable(adapter: Weights, base: str) -> None:
     if adapter.kind != "adapter":
         raise BadInput(f"{visible(adapter.path)} is a full model: there is nothing to merge", "Use the model as it is.")
-    base, revision = (options.base_model, "") if options.base_model else (run_result.base, run_result.revision)
     if not base:
         raise BadInput("the adapter does not name its base model", "Name its base model: --base FOLDER")
-    python = training_python(run, options.python)
-    with raising_cannot_write(into), new_folder(into) as beside:
-        request: dict[str, object] = {"folder": adapter.path, "base": base, "revision": revision}
-        request |= {"into": str(beside), "trusted": options.trusts_model_code}
-        child = ResultChild(python, "merge_child.py", request)
-        try:
-            return _wait_for_merge(child, str(into), on_step, cancelled)
-        finally:
-            child.close()
-
-
-def _merge_on_host(  # noqa: PLR0913, PLR0917 - what a merge is made of
-    run: RunFolder,
-    run_result: RunResult,
-    folder: str,
-    options: MergeOptions,
-    host: str,
-    on_step: Callable[[str, str], None],
-    cancelled: Callable[[], bool],
-) -> MergeResult:
-    require_path_on_host(folder, host)
-    base, revision = (options.base_model, "") if options.base_model else (run_result.base, run_result.revision)
-    request: dict[str, object] = {"candidates": result_candidates(run), "base": base, "revision": revision}
-    request |= {"keeps_base": bool(options.base_model), "trusted": options.trusts_model_code}
-    child = HostResultChild(training_python(run, options.python, host), "merge_child.py", request, into=folder)
-    try:
-        merged = _wait_for_merge(child, folder, on_step, cancelled)
-        child.wait_for_end(_MAX_MERGE_SILENCE_SECONDS)
-        return merged
-    finally:
-        child.close()
 
 
 def _wait_for_merge(
-    child: ResultChild | HostResultChild,
+    child: ResultChild,
     target_folder: str,
     on_step: Callable[[str, str], None],
     cancelled: Callable[[], bool],

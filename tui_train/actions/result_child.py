@@ -1,15 +1,10 @@
-"""Child process in the Python that trained, which exchanges lines of JSON over its pipes."""
+"""Child process in the Python that trained, here or on a host, which exchanges lines of JSON with this one."""
 
 import contextlib
-import json
 import os
-import selectors
 import subprocess
-import tempfile
 from collections.abc import Callable
-from importlib import resources
 from pathlib import Path
-from time import monotonic
 from typing import Any
 
 import msgspec
@@ -19,18 +14,13 @@ from tui_train.actions.host_program import HostProgram
 from tui_train.actions.serving import shell_command
 from tui_train.base.errors import BadInput, NoAnswer, TuiTrainError, Unavailable
 from tui_train.base.files import inode_and_size
-from tui_train.base.parse import Unparsable, parse_json_object
-from tui_train.base.text import display_path, quantity, visible
+from tui_train.base.text import display_path, visible
 from tui_train.channel.session import machine_name
-from tui_train.facts.machine import child_memory_limit
+from tui_train.facts.machine.child_memory_limit import loading_memory_limit
 from tui_train.facts.machine.child_process import CHILDREN_CANCELLED_EVENT
 from tui_train.facts.models import hub
 from tui_train.runs.run_folders import RunFolder
 
-_MAX_LINE_BYTES = 1 << 20
-_MAX_STDERR_BYTES = 64 << 20
-_STDERR_TAIL_BYTES = 4096
-_POLL_SECONDS = 0.1
 _PRINT_MISSING_MODULES = """
 import importlib.util, json, sys
 print(json.dumps([name for name in sys.argv[1:] if importlib.util.find_spec(name) is None]))
@@ -104,121 +94,19 @@ def require_modules(python: str, modules: tuple[str, ...], needs: str, install: 
             raise Unavailable(why, f"Install it there: {visible(command)}")
 
 
-class ResultChild:
-    """A running program of programs/result/; each message is a JSON object with an `event`."""
-
-    def __init__(
-        self, python: TrainingPython, program: str, request: dict[str, Any], *, has_stdin: bool = False
-    ) -> None:
-        """Start it, with a stdin where it `has_stdin`; Unavailable where it cannot be started."""
-        child = str(resources.files("tui_train").joinpath(f"programs/result/{program}"))
-        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - it lasts as long as this
-        self._rest = b""
-        self._memory = child_memory_limit.loading_memory_limit(
-            _model_folders(request), uses_cuda=python.device == "cuda"
-        )
-        try:
-            self._process = child_memory_limit.start_with_memory_limit(
-                [python.python, "-B", child, json.dumps(request)],
-                self._memory,
-                python.environment,
-                "/",
-                stdin=subprocess.PIPE if has_stdin else subprocess.DEVNULL,
-                stderr=self._errors,
-            )
-        except (OSError, ValueError) as error:
-            self._errors.close()
-            why = getattr(error, "strerror", None) or str(error)
-            remedy = "Name another Python: --python /path/to/python3"
-            raise Unavailable(f"cannot start {visible(python.python)}: {visible(why)}", remedy) from error
-
-    @property
-    def is_alive(self) -> bool:
-        """True while it can be asked."""
-        return self._process.poll() is None
-
-    def send_message(self, message: object) -> None:
-        """Send it a message; a child that is gone is noticed when its answer is read."""
-        if self._process.stdin:
-            with contextlib.suppress(OSError, ValueError):
-                self._process.stdin.write(json.dumps(message).encode() + b"\n")
-                self._process.stdin.flush()
-
-    def read_message(self, seconds: float, cancelled: Callable[[], bool] = lambda: False) -> dict[str, Any]:
-        """Return the next message; TuiTrainError if it fails, ends or is silent for so long, or AnswerCancelled."""
-        ends = monotonic() + seconds
-        pipe = self._process.stdout
-        assert pipe is not None  # noqa: S101 - it was asked for
-        with selectors.DefaultSelector() as selector:
-            selector.register(pipe, selectors.EVENT_READ)
-            while True:
-                if message := self._take_received_message():
-                    return message
-                if cancelled() or CHILDREN_CANCELLED_EVENT.is_set():
-                    raise AnswerCancelled
-                if monotonic() >= ends:
-                    why = f"no answer for {quantity(round(seconds), 'second')}"
-                    raise Unavailable(why, "The machine may be busy or short of memory; try again later.")
-                if os.fstat(self._errors.fileno()).st_size > _MAX_STDERR_BYTES:
-                    why = f"it wrote more than {_MAX_STDERR_BYTES >> 20} MiB of errors{self._last_stderr_line_suffix()}"
-                    raise Unavailable(why, "Fix that in the Python that trained, or name another one: --python PATH.")
-                if selector.select(_POLL_SECONDS):
-                    data = os.read(pipe.fileno(), 65536)
-                    if not data:
-                        raise self._error_of_ended_child()
-                    self._rest += data
-
-    def _take_received_message(self) -> dict[str, Any] | None:
-        """Return the next whole message that has come; what is none is passed over."""
-        while b"\n" in self._rest:
-            line, self._rest = self._rest.split(b"\n", 1)
-            try:
-                message = parse_json_object(line)
-            except Unparsable:
-                continue
-            if isinstance(message.get("event"), str):
-                if message["event"] == "error":
-                    raise result_child_error(str(message.get("kind")), str(message.get("why")))
-                return message
-        if len(self._rest) > _MAX_LINE_BYTES:
-            raise Unavailable("it wrote a line of more than 1 MiB", "If that happens again, report it.")
-        return None
-
-    def _error_of_ended_child(self) -> TuiTrainError:
-        try:
-            code = self._process.wait(timeout=5)
-        except subprocess.TimeoutExpired:
-            code = 0
-        last = self._last_stderr_line_suffix()
-        if why := child_memory_limit.out_of_memory_reason(code, last, self._memory):
-            return result_child_error("memory", why)
-        return Unavailable(
-            f"the program that runs the model ended with exit code {code}{last}",
-            ("Fix that in the Python that trained, or name another one: --python PATH."),
-        )
-
-    def _last_stderr_line_suffix(self) -> str:
-        """Return the last line of its stderr behind a colon, empty where there is none."""
-        self._errors.seek(max(0, self._errors.seek(0, os.SEEK_END) - _STDERR_TAIL_BYTES))
-        lines = self._errors.read(_STDERR_TAIL_BYTES).decode(errors="replace").strip().splitlines()
-        return f": {visible(lines[-1].strip()[:200])}" if lines else ""
-
-    def close(self) -> None:
-        """End it and all that it started."""
-        child_memory_limit.kill_and_close(self._process, 2.0)
-        self._errors.close()
-
-
-class HostResultChild(HostProgram):
-    """The same on a host, as ResultChild has it here."""
+class ResultChild(HostProgram):
+    """A running program of programs/result/, here or on a host; each message is a JSON object with an `event`."""
 
     def __init__(
         self, python: TrainingPython, program: str, request: dict[str, Any], *, has_stdin: bool = False, into: str = ""
     ) -> None:
         """Start it; what is wrong with it is told by its first answer."""
+        # How large the models of a host are is not known here.
+        limit = 0 if python.host else loading_memory_limit(_model_folders(request), uses_cuda=python.device == "cuda")
         super().__init__(
-            python.host, python.python, f"result/{program}", request, python.environment, has_stdin=has_stdin, into=into
-        )
+            python.host, python.python, f"result/{program}", request, python.environment,
+            has_stdin=has_stdin, into=into, memory_limit=limit,
+        )  # fmt: skip
 
     def read_message(self, seconds: float, cancelled: Callable[[], bool] = lambda: False) -> dict[str, Any]:
         """Return the next message; TuiTrainError if it fails, ends or is silent for so long, or AnswerCancelled."""
@@ -240,7 +128,7 @@ class HostResultChild(HostProgram):
         try:
             return self.read_line(seconds, cancelled)
         except NoAnswer:
-            if cancelled():
+            if cancelled() or CHILDREN_CANCELLED_EVENT.is_set():
                 raise AnswerCancelled from None
             raise
 

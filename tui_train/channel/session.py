@@ -41,6 +41,7 @@ _MAX_PIECE_BYTES = 1 << 16
 # What ssh said is there when it has ended; the other side may keep that open.
 _STDERR_WAIT_SECONDS = 2.0
 _CANCEL_POLL_SECONDS = 0.1
+_LOCAL_END_SECONDS = 5.0
 _Answer = TypeVar("_Answer")
 
 
@@ -94,11 +95,17 @@ class Session:
         self._child.kill()
 
     def close(self) -> None:
-        """End ssh, and let go of it."""
-        self.kill()
-        self._child.wait()
+        """End ssh, and let go of it; what answers on this machine has some seconds to end what it started."""
+        if self.host:
+            self.kill()
+        else:
+            self._child.terminate()
         for pipe in (self._stdin, self._stdout, self._stderr):
             pipe.close()
+        with suppress(subprocess.TimeoutExpired):
+            self._child.wait(_LOCAL_END_SECONDS)
+        self.kill()
+        self._child.wait()
 
     def read_line(self) -> bytes:
         """Return the next line of the answer, empty at the end."""

@@ -149,8 +149,7 @@ def _queue_prompts_until_input_ends(prompts: queue.Queue[dict[str, Any]], stop: 
 
 def main() -> None:
     """Load, then answer until stdin ends."""
-    # Who talks with it does so in a thread that may end first; its pipe tells when nobody is left.
-    messages = load.open_message_pipe(dies_with_parent=False)
+    messages = load.open_message_pipe()
     prompts: queue.Queue[dict[str, Any]] = queue.Queue()
     stop = threading.Event()
     threading.Thread(target=_queue_prompts_until_input_ends, args=(prompts, stop), daemon=True).start()

@@ -191,7 +191,7 @@ def _without_token(text: str) -> str:
 
 def main() -> None:
     """Publish, or say why not; the exit code is 0 where it was done or not wanted."""
-    messages = load.open_message_pipe(dies_with_parent=True, online=True)
+    messages = load.open_message_pipe(online=True)
     os.environ.pop("HF_DEBUG", None)  # it prints each request
     try:
         publish(load.read_request(), messages)

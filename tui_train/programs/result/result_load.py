@@ -57,7 +57,7 @@ class MessagePipe:
 
 def answer_request(action: Callable[[dict[str, Any], MessagePipe], None], *, online: bool = False) -> None:
     """Do what this program is asked for, or say why not; the exit code is 0 where what it made is to be kept."""
-    messages = open_message_pipe(dies_with_parent=True, online=online)
+    messages = open_message_pipe(online=online)
     try:
         action(read_request(), messages)
     except Exception as error:  # noqa: BLE001 - whatever the libraries raise, who asked is told
@@ -65,10 +65,9 @@ def answer_request(action: Callable[[dict[str, Any], MessagePipe], None], *, onl
         sys.exit(1)
 
 
-def open_message_pipe(*, dies_with_parent: bool, online: bool = False) -> MessagePipe:
+def open_message_pipe(*, online: bool = False) -> MessagePipe:
     """Return the messages of this program, which loads nothing from the network unless it is `online`."""
-    if dies_with_parent:
-        bounds.end_with_parent()
+    bounds.end_with_parent()
     warnings.simplefilter("ignore")
     quiet = {"HF_HUB_DISABLE_PROGRESS_BARS": "1", "TOKENIZERS_PARALLELISM": "false", "TRANSFORMERS_VERBOSITY": "error"}
     os.environ |= quiet if online else {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", **quiet}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import resource
 import select
 import shutil
 import signal
@@ -13,14 +14,16 @@ import sys
 import tempfile
 import threading
 from pathlib import Path
-from typing import IO, Any, Iterator
+from typing import IO, Any, BinaryIO, Iterator
 
 from ..system.new_folder import new_folder
-from .answer_lines import HEARTBEAT_SECONDS, RequestFailedError, send_json_line
+from .answer_lines import Heartbeat, RequestFailedError, send_json_line
 
 _PIECE_BYTES = 1 << 16
-_STDERR_TAIL_BYTES = 4096
-_EXIT_SECONDS = 5.0
+_MAX_LINE_BYTES = 1 << 20
+_MAX_STDERR_BYTES, _STDERR_TAIL_BYTES = 64 << 20, 4096
+_POLL_SECONDS, _EXIT_SECONDS = 0.5, 5.0
+_TERMINATED_EXIT_CODE = 128 + signal.SIGTERM
 # What the kernel takes first where memory ends.
 _OOM_SCORE_ADJUSTMENT = "1000"
 
@@ -30,7 +33,10 @@ def run_program(question: dict[str, Any]) -> None:
 
     Its lines are sent as they come, at the end its exit code and the end of its errors; what comes on the input is its
     input where it `has_stdin`. A folder that it is to make (`into`) is whole once it ends with 0, or not there at all.
+    It may take `memory_limit` bytes of memory (0: any).
     """
+    # So that what it started ends, and nothing is left, where whoever asks ends this process.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(_TERMINATED_EXIT_CODE))
     with contextlib.ExitStack() as held:
         programs = Path(held.enter_context(tempfile.TemporaryDirectory(prefix="tui-train-")))
         for name, text in question["files"].items():
@@ -51,18 +57,25 @@ def run_program(question: dict[str, Any]) -> None:
             why = getattr(error, "strerror", None) or error
             raise RequestFailedError(f"{command[0]} cannot be started: {why}") from None
         with _killing_at_exit(child):
-            with contextlib.suppress(OSError):
+            # It may have ended already, or belong to another user, as `sudo` does.
+            with contextlib.suppress(OSError, ValueError):
+                if limit := question["memory_limit"]:
+                    resource.prlimit(child.pid, resource.RLIMIT_DATA, (limit, limit))
                 Path(f"/proc/{child.pid}/oom_score_adj").write_text(_OOM_SCORE_ADJUSTMENT, encoding="ascii")
             if child.stdin is not None:
                 threading.Thread(target=_relay_input, args=(child.stdin,), daemon=True).start()
-            _relay_output(child)
+            _relay_output(child, errors)
             with contextlib.suppress(subprocess.TimeoutExpired):
                 child.wait(timeout=_EXIT_SECONDS)
         if into and child.returncode != 0:
             shutil.rmtree(request["into"], ignore_errors=True)
-        errors.seek(max(0, errors.seek(0, os.SEEK_END) - _STDERR_TAIL_BYTES))
-        said, code = errors.read().decode(errors="replace"), child.returncode
+        said, code = _end_of_errors(errors), child.returncode
     send_json_line(ended=True, code=code, said=said)
+
+
+def _end_of_errors(errors: BinaryIO) -> str:
+    errors.seek(max(0, errors.seek(0, os.SEEK_END) - _STDERR_TAIL_BYTES))
+    return errors.read(_STDERR_TAIL_BYTES).decode(errors="replace")
 
 
 @contextlib.contextmanager
@@ -90,26 +103,35 @@ def _killing_at_exit(child: subprocess.Popen[bytes]) -> Iterator[None]:
 
 
 def _relay_input(pipe: IO[bytes]) -> None:
-    """Hand on the lines of the input; at its end, the program's ends as well."""
+    """Hand on what comes on the input; at its end, the program's ends as well."""
     with contextlib.suppress(OSError, ValueError):
-        while line := sys.stdin.buffer.readline():
-            pipe.write(line)
+        # Not by sys.stdin, whose lock an end of this process would wait for.
+        while piece := os.read(0, _PIECE_BYTES):
+            pipe.write(piece)
             pipe.flush()
     with contextlib.suppress(OSError):
         pipe.close()
 
 
-def _relay_output(child: subprocess.Popen[bytes]) -> None:
+def _relay_output(child: subprocess.Popen[bytes], errors: BinaryIO) -> None:
     """Send what a program prints, and between two lines now and then that it still works."""
     assert child.stdout is not None  # noqa: S101 - it is a pipe
-    end, rest = child.stdout.fileno(), b""
+    end, rest, heartbeat = child.stdout.fileno(), b"", Heartbeat()
     while True:
-        while not select.select([end], [], [], HEARTBEAT_SECONDS)[0]:
-            send_json_line(beat=True)
+        if os.fstat(errors.fileno()).st_size > _MAX_STDERR_BYTES:
+            last = (_end_of_errors(errors).strip().splitlines() or ["blanks"])[-1]
+            raise RequestFailedError(f"it wrote more than {_MAX_STDERR_BYTES >> 20} MiB of errors: {last[:200]}")
+        if not select.select([end], [], [], _POLL_SECONDS)[0]:
+            heartbeat.send_if_due()
+            continue
         piece = os.read(end, _PIECE_BYTES)
         *lines, rest = (rest + piece).split(b"\n")
         for line in lines:
             sys.stdout.buffer.write(line + b"\n")
         sys.stdout.buffer.flush()
+        if lines:
+            heartbeat.restart()
+        if len(rest) > _MAX_LINE_BYTES:
+            raise RequestFailedError("it wrote a line of more than 1 MiB")
         if not piece:
             return
