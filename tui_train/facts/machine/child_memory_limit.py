@@ -57,19 +57,18 @@ def _weight_bytes(folder: Path) -> int:
     return 0
 
 
-def start_with_memory_limit(  # noqa: PLR0913 - what Popen takes of them
+def start_with_memory_limit(
     command: Sequence[str],
     memory_limit: int,
     env_changes: Mapping[str, str],
     folder: str | None,
     *,
-    stdin: int = subprocess.DEVNULL,
     stderr: int | IO[bytes] = subprocess.PIPE,
 ) -> subprocess.Popen[bytes]:
     """Start a program in a session of its own that may take `memory_limit` bytes (0: any); its stdout is a pipe."""
     process = subprocess.Popen(
         command,
-        stdin=stdin,
+        stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=stderr,
         env={**os.environ, **env_changes},
@@ -91,7 +90,7 @@ def kill_and_close(process: subprocess.Popen[bytes], max_wait_seconds: float) ->
         os.killpg(process.pid, signal.SIGKILL)
     with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(timeout=max_wait_seconds)
-    for pipe in (process.stdin, process.stdout, process.stderr):
+    for pipe in (process.stdout, process.stderr):
         with contextlib.suppress(OSError):
             if pipe is not None:
                 pipe.close()
