@@ -103,12 +103,13 @@ def test_all_that_a_program_on_this_machine_started_ends_with_it(tmp_path, monke
 
 def test_a_program_may_take_no_more_memory_and_write_no_longer_lines_than_is_said(monkeypatch):
     for code, why in (
-        ("bytearray(1 << 30)", "out of memory: it took more than the 0 GiB"),
+        ("input(); bytearray(1 << 30)", "out of memory: it took more than the 0 GiB"),
         ("print('x' * (2 << 20), flush=True); input()", "a line of more than 1 MiB"),
     ):
         monkeypatch.setattr(host_program, "sent_program_files", lambda code=code: {"result/bad.py": code})
         sent = HostProgram("", sys.executable, "result/bad.py", {}, has_stdin=True, memory_limit=200 << 20)
         with closing(sent), pytest.raises(Unavailable, match=why):
+            sent.send_message("begin")
             sent.read_line(20)
 
 
