@@ -42,8 +42,7 @@ def run_program(question: dict[str, Any]) -> None:
         for name, text in question["files"].items():
             (programs / name).parent.mkdir(parents=True, exist_ok=True)
             (programs / name).write_text(text, encoding="utf-8")
-        request = question["request"]
-        into = question.get("into") or ""
+        request, into = question["request"], question["into"]
         if into:
             request["into"] = str(held.enter_context(_new_folder_reporting_obstacles(into)))
         command = [question["python"], "-B", str(programs / question["entry"]), json.dumps(request)]

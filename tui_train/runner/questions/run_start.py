@@ -103,7 +103,7 @@ def start_run(question: dict[str, Any]) -> None:
             _write_start_record(kept, start)
             if not question["look"]:
                 start.update(
-                    submit_job(run, lock, question.get("after_job", ""))
+                    submit_job(run, lock, question["after_job"])
                     if question["slurm"]
                     else _start_launch_script(run, question, kept, start)
                 )
@@ -150,7 +150,7 @@ def _start_launch_script(run: Path, question: dict[str, Any], kept: Path, start:
         raise RequestFailedError("bash was not found")
     log, before = run / LAUNCH_LOG_NAME, len(events.read_events(str(run)))
     offset = file_size(log)
-    launcher = start_detached(str(run), question["options"], question.get("end_after", 0))
+    launcher = start_detached(str(run), question["options"], question["end_after"])
     start["launcher"] = [launcher.pid, launcher.ticks]
     with contextlib.suppress(RequestFailedError):
         _write_start_record(kept, start)
