@@ -108,8 +108,8 @@ def test_a_program_may_take_no_more_memory_and_write_no_longer_lines_than_is_sai
     ):
         monkeypatch.setattr(host_program, "sent_program_files", lambda code=code: {"result/bad.py": code})
         sent = HostProgram("", sys.executable, "result/bad.py", {}, has_stdin=True, memory_limit=200 << 20)
+        sent.send_message("begin")
         with closing(sent), pytest.raises(Unavailable, match=why):
-            sent.send_message("begin")
             sent.read_line(20)
 
 
