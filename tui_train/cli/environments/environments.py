@@ -74,11 +74,10 @@ def confirm_and_create_environment(  # noqa: PLR0913 - one for each option
     """
     package_set = environments.find_package_set(name)
     place = place_of(host=host)
-    folder = str(path or "")
     if not host:
-        folder = str(expand_home(folder).absolute()) if folder else ""
+        path = expand_home(str(path)).absolute() if path else None
         python = fields.absolute_field_path(fields.get_field("trainer.python"), python, Path.cwd())
-    installers = making.ask_for_installers(place.host, package_set, folder, python)
+    installers = making.ask_for_installers(place.host, package_set, str(path or ""), python)
     machine = place.probe_machine_facts().machine if host else probe.probe_machine()
     torch_build = making.choose_torch_build(machine, torch_index, place.host)
     plan = making.plan_install(place.host, package_set, installers, torch_build, python)
