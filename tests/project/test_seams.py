@@ -249,9 +249,8 @@ def test_a_failure_is_added(project):
     assert (told["class"], told["cause"]) == ("toy_broke", "The toy bear broke.")
 
 
-FIELD = """    Field(key="recipe.toys", label="Toys", kind="integer", minimum=0, help="How many toys."),
-    Field(
-        key="recipe.lora","""
+FIELD = """    row("recipe.toys", "Toys", "How many toys.", limits=(0, 99)),
+    row("recipe.lora","""
 
 
 @pytest.mark.whole
@@ -259,7 +258,7 @@ FIELD = """    Field(key="recipe.toys", label="Toys", kind="integer", minimum=0,
 def test_a_field_is_added(project):
     package = project / "tui_train"
     edit(package / "profile/types.py", "    lora: bool = False\n", "    lora: bool = False\n    toys: int = 4\n")
-    edit(package / "profile/rows/recipe.py", '    Field(\n        key="recipe.lora",', FIELD)
+    edit(package / "profile/rows/recipe.py", '    row("recipe.lora",', FIELD)
     assert re.search(r"recipe\.toys\s+How many toys\.[^]]*default:\s+4\]", printed(project, "keys"))
     printed(project, "new", "shelf", "--set", "recipe.toys=9")
     assert "toys = 9" in (project / "config/tui-train/profiles/shelf.toml").read_text()

@@ -1,112 +1,89 @@
 """Rows of what a manifest asks of Kubernetes or SkyPilot."""
 
-from tui_train.profile.rows.field import Field
+from tui_train.profile.rows.field import row
 
 CLUSTER_ROWS = (
-    Field(
-        key="cluster.cpus",
-        label="CPU cores of a pod",
-        kind="integer",
-        minimum=0,
-        maximum=4096,
-        help="CPU cores of each pod, requested and as its limit. A namespace with a quota wants them. 0: none named.",
+    row(
+        "cluster.cpus",
+        "CPU cores of a pod",
+        "CPU cores of each pod, requested and as its limit. A namespace with a quota wants them. 0: none named.",
+        limits=(0, 4096),
     ),
-    Field(
-        key="cluster.memory",
-        label="Memory of a pod",
-        kind="text",
-        help="Main memory of each pod, requested and as its limit, such as 64Gi. It includes /dev/shm.",
+    row(
+        "cluster.memory",
+        "Memory of a pod",
+        "Main memory of each pod, requested and as its limit, such as 64Gi. It includes /dev/shm.",
         empty="none named",
     ),
-    Field(
-        key="cluster.disk",
-        label="Disk of a pod",
-        kind="text",
-        help="Disk of the node for caches and logs of each pod (ephemeral-storage), such as 100Gi.",
+    row(
+        "cluster.disk",
+        "Disk of a pod",
+        "Disk of the node for caches and logs of each pod (ephemeral-storage), such as 100Gi.",
         empty="none named",
     ),
-    Field(
-        key="cluster.resources",
-        label="Extended resources",
-        kind="words",
-        help="Further resources of each pod, each NAME=COUNT, such as rdma/hca=1 for InfiniBand.",
+    row(
+        "cluster.resources",
+        "Extended resources",
+        "Further resources of each pod, each NAME=COUNT, such as rdma/hca=1 for InfiniBand.",
         empty="none",
     ),
-    Field(
-        key="cluster.node_labels",
-        label="Node labels",
-        kind="words",
-        help="Labels that a node must have, each KEY=VALUE, such as nvidia.com/gpu.product=NVIDIA-A100-SXM4-80GB.",
+    row(
+        "cluster.node_labels",
+        "Node labels",
+        "Labels that a node must have, each KEY=VALUE, such as nvidia.com/gpu.product=NVIDIA-A100-SXM4-80GB.",
         empty="any node",
     ),
-    Field(
-        key="cluster.tolerations",
-        label="Tolerations",
-        kind="words",
-        help="Taints of nodes that pods accept, each KEY, KEY=VALUE or KEY=VALUE:EFFECT, such as nvidia.com/gpu.",
+    row(
+        "cluster.tolerations",
+        "Tolerations",
+        "Taints of nodes that pods accept, each KEY, KEY=VALUE or KEY=VALUE:EFFECT, such as nvidia.com/gpu.",
         empty="none",
     ),
-    Field(
-        key="cluster.pull_secrets",
-        label="Pull secrets",
+    row(
+        "cluster.pull_secrets",
+        "Pull secrets",
+        "Names of the Secrets with which the image is pulled; they must exist in the namespace.",
         kind="names",
-        help="Names of the Secrets with which the image is pulled; they must exist in the namespace.",
         empty="none",
     ),
-    Field(
-        key="cluster.queue",
-        label="Kueue queue",
-        kind="text",
-        help="LocalQueue of Kueue in which the job waits for its resources.",
-        empty="none",
-    ),
-    Field(
-        key="cluster.user",
-        label="User in the pod",
-        kind="text",
-        help="UID or UID:GID of the training, such as 1000. PodSecurity `restricted` wants one that is not root.",
+    row("cluster.queue", "Kueue queue", "LocalQueue of Kueue in which the job waits for its resources.", empty="none"),
+    row(
+        "cluster.user",
+        "User in the pod",
+        "UID or UID:GID of the training, such as 1000. PodSecurity `restricted` wants one that is not root.",
         empty="the image's",
     ),
-    Field(
-        key="cluster.ipc_lock",
-        label="IPC_LOCK",
-        kind="switch",
-        help="Adds the capability to lock memory, for RDMA. PodSecurity `baseline` refuses it.",
+    row(
+        "cluster.ipc_lock",
+        "IPC_LOCK",
+        "Adds the capability to lock memory, for RDMA. PodSecurity `baseline` refuses it.",
     ),
-    Field(
-        key="cluster.host_paths",
-        label="Paths of the node",
-        kind="switch",
-        help="yes: takes what lies on no claim from the disk of the node (hostPath), which PodSecurity refuses.",
+    row(
+        "cluster.host_paths",
+        "Paths of the node",
+        "yes: takes what lies on no claim from the disk of the node (hostPath), which PodSecurity refuses.",
     ),
-    Field(
-        key="cluster.restarts",
-        label="Restarts",
-        kind="integer",
-        minimum=0,
-        maximum=1000,
-        help="How often a training that failed or was preempted starts again, from its newest checkpoint.",
+    row(
+        "cluster.restarts",
+        "Restarts",
+        "How often a training that failed or was preempted starts again, from its newest checkpoint.",
+        limits=(0, 1000),
     ),
-    Field(
-        key="cluster.ttl",
-        label="Removed after",
-        kind="integer",
-        minimum=0,
-        maximum=31_536_000,
-        help="Seconds after its end until a JobSet is removed, with the logs of its pods. 0: it stays.",
+    row(
+        "cluster.ttl",
+        "Removed after",
+        "Seconds after its end until a JobSet is removed, with the logs of its pods. 0: it stays.",
+        limits=(0, 31_536_000),
     ),
-    Field(
-        key="cluster.spot",
-        label="Spot machines",
-        kind="switch",
-        help="SkyPilot: spot machines, which are cheaper and may be taken away; a managed job is then recovered.",
+    row(
+        "cluster.spot",
+        "Spot machines",
+        "SkyPilot: spot machines, which are cheaper and may be taken away; a managed job is then recovered.",
     ),
-    Field(
-        key="cluster.autostop",
-        label="Stopped when idle",
-        kind="integer",
-        minimum=0,
-        maximum=100_000,
-        help="SkyPilot: minutes without a job after which the machines are stopped. 0: they run until you end them.",
+    row(
+        "cluster.autostop",
+        "Stopped when idle",
+        "SkyPilot: minutes without a job after which the machines are stopped. 0: they run until you end them.",
+        limits=(0, 100_000),
     ),
 )
