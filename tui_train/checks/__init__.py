@@ -1,4 +1,7 @@
-"""CHECKS: what is wrong with a profile on this machine, and the Change that fixes it; pure functions."""
+"""CHECKS: what is wrong with a profile on this machine, and the Change that fixes it; pure functions.
+
+They write names, paths and answers into their texts as these are: `find_problems` makes all texts safe to show.
+"""
 
 from collections.abc import Iterator
 from functools import wraps
@@ -287,4 +290,5 @@ def _with_text_safe_to_show(finding: Finding) -> Finding:
     if change:
         change = Change(visible(change.title), visible(change.why), change.edits)
     words = {name: visible(getattr(finding, name)) for name in ("message", "remedy", "keys")}
-    return msgspec.structs.replace(finding, change=change, **words)
+    details = tuple(map(visible, finding.details))
+    return msgspec.structs.replace(finding, change=change, details=details, **words)

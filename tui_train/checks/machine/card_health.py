@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from tui_train.base.text import quantity, visible
+from tui_train.base.text import quantity
 from tui_train.checks.finding import Finding, note, warning
 from tui_train.checks.machine.each_machine import TrainingMachine, on_each_machine
 from tui_train.facts.types import Gpu
@@ -75,4 +75,4 @@ def cards_with_missing_lanes(setup: Setup, each: TrainingMachine) -> Iterator[Fi
 
 
 def _card_text(gpu: Gpu) -> str:
-    return visible(f"GPU {gpu.index} {gpu.name}")
+    return f"GPU {gpu.index} {gpu.name}"

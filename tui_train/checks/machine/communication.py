@@ -3,7 +3,6 @@
 import time
 from collections.abc import Iterator
 
-from tui_train.base.text import visible
 from tui_train.checks.finding import Finding, error, note, warning
 from tui_train.checks.machine.ineffective_variables import (
     REASON_OR_FINDER_BY_VARIABLE,
@@ -54,12 +53,12 @@ def failed_communication_test(setup: Setup) -> Iterator[Finding]:
     if made is None or made.result.works:
         return
     change, at = made.proven_fix, time.strftime("%H:%M on %d %b", time.localtime(made.at))
-    remedy = visible(made.result.remedy) or "Test again: tui-train doctor, or t on Backend."
+    remedy = made.result.remedy or "Test again: tui-train doctor, or t on Backend."
     if made.works_at_times:
         remedy = "A second test worked: it fails now and then. Test again: tui-train doctor, or t on Backend."
     elif change:
         remedy = f"The test worked with {change.title}: {change.why}."
-    message = f"in the test at {at} the processes did not reach each other: {visible(made.result.cause)}"
+    message = f"in the test at {at} the processes did not reach each other: {made.result.cause}"
     yield warning("communication.backend", message, remedy, change=change)
 
 
@@ -68,7 +67,7 @@ def unknown_or_ignored_nccl_workarounds(setup: Setup) -> Iterator[Finding]:
     key = "communication.without"
     for name in dict.fromkeys(setup.profile.communication.without):
         if name not in NCCL_WORKAROUNDS:
-            message = f"NCCL has no option named {visible(name)}"
+            message = f"NCCL has no option named {name}"
             yield error(key, message, fields.similar_word_remedy(name, tuple(NCCL_WORKAROUNDS)))
         elif setup.communication_backend == "nccl" and (
             why := why_workaround_ignored(NCCL_WORKAROUNDS[name], setup.toolchain)
@@ -85,16 +84,16 @@ def missing_network_interface(setup: Setup) -> Iterator[Finding]:
     # A job trains on nodes that may have others.
     if not existing or setup.is_slurm_job:
         return
-    remedy = f"This machine has: {', '.join(map(visible, existing))}."
+    remedy = f"This machine has: {', '.join(existing)}."
     if chosen and chosen not in existing:
-        message = f"this machine has no network interface {visible(chosen)}"
+        message = f"this machine has no network interface {chosen}"
         yield error("communication.interface", message, remedy, machine=True)
     own = profile.trainer.environment
     for name in overridden_variables.NETWORK_INTERFACE_VARIABLES if setup.communication_backend else ():
         names, exact = overridden_variables.interfaces_and_is_exact(name, own.get(name, ""))
         exists = any(known == named or (not exact and known.startswith(named)) for named in names for known in existing)
         if names and not exists and not why_ineffective(name, _variable_readers(setup)):
-            message = f"{name}={visible(own[name])}: this machine has no such network interface"
+            message = f"{name}={own[name]}: this machine has no such network interface"
             yield error(
                 _ENVIRONMENT_PROFILE_KEY,
                 message,
@@ -109,7 +108,7 @@ def variables_overriding_chosen_keys(setup: Setup) -> Iterator[Finding]:
     for each in overridden_variables.variables_overriding_keys(setup):
         yield error(
             _ENVIRONMENT_PROFILE_KEY,
-            f"{each.name}={visible(each.value)} in your environment overrides {each.key} ({each.value_of_key})",
+            f"{each.name}={each.value} in your environment overrides {each.key} ({each.value_of_key})",
             f"Remove it from trainer.environment, or leave {each.key} unset.",
             change=remove_variables_change(setup.profile, (each.name,), f"{each.key} is used"),
         )
@@ -128,7 +127,7 @@ def ineffective_variables(setup: Setup) -> Iterator[Finding]:
     for name in environment:
         if why := why_ineffective(name, run):
             change = remove_variables_change(profile, (name,), why)
-            message, remedy = f"{visible(name)}: {why}", "Remove it from trainer.environment."
+            message, remedy = f"{name}: {why}", "Remove it from trainer.environment."
             yield warning(_ENVIRONMENT_PROFILE_KEY, message, remedy, change=change)
     for variable in setup.facts.variables:
         if variable.problem:
@@ -138,10 +137,8 @@ def ineffective_variables(setup: Setup) -> Iterator[Finding]:
             and variable.name not in environment
             and (why := why_ineffective(variable.name, run))
         ):
-            message = f"{visible(variable.name)}, set in {visible(variable.source)}: {why}"
+            message = f"{variable.name}, set in {variable.source}: {why}"
             yield note(_ENVIRONMENT_PROFILE_KEY, message, "Remove it there.")
         elif variable.source != "the environment" and setup.communication_backend == "nccl":
-            message = (
-                f"{visible(variable.source)} sets {visible(variable.name)} for every training with NCCL on this machine"
-            )
+            message = f"{variable.source} sets {variable.name} for every training with NCCL on this machine"
             yield note("communication.backend", message, "Check there that this is intended.")

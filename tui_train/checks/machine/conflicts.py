@@ -4,7 +4,7 @@ import itertools
 from collections.abc import Iterator
 from pathlib import Path
 
-from tui_train.base.text import display_path, visible
+from tui_train.base.text import display_path
 from tui_train.checks.finding import Finding, error, warning
 from tui_train.checks.machine.hardware import finding_with_ways_to_free_gpus
 from tui_train.facts.machine.exclusive_resources import normalized_path_as_tuple, resource_conflict_text
@@ -26,7 +26,7 @@ def cards_used_by_other_run(setup: Setup) -> Iterator[Finding]:
         ResourcesInUse(gpus=tuple(gpu.uuid for gpu in setup.gpus)), facts
     ):
         found = error("hardware.gpus", words, "", machine=True, start=True)
-        yield finding_with_ways_to_free_gpus(found, setup, f"end it (tui-train stop {visible(other.run)}), ")
+        yield finding_with_ways_to_free_gpus(found, setup, f"end it (tui-train stop {other.run}), ")
 
 
 def output_used_by_other_run(setup: Setup) -> Iterator[Finding]:
@@ -35,7 +35,7 @@ def output_used_by_other_run(setup: Setup) -> Iterator[Finding]:
         ResourcesInUse(outputs=normalized_path_as_tuple(setup.profile.trainer.output or setup.user_output_folder)),
         setup.facts,
     ):
-        stop_text = _STOP_OTHER_RUN_REMEDY_TEMPLATE.format(visible(other.run))
+        stop_text = _STOP_OTHER_RUN_REMEDY_TEMPLATE.format(other.run)
         remedy = f"{stop_text}, or name another output folder (trainer.output)."
         yield error("trainer.output", words, remedy, machine=True, start=True)
 
@@ -48,7 +48,7 @@ def script_output_used_by_other_run(setup: Setup) -> Iterator[Finding]:
         wanted = ResourcesInUse(outputs=normalized_path_as_tuple(absolute_path(path, folder)))
         for message, other in _conflict_texts_and_other_runs(wanted, setup.facts):
             remedy = (
-                f"{_STOP_OTHER_RUN_REMEDY_TEMPLATE.format(visible(other.run))}, or give the script another path "
+                f"{_STOP_OTHER_RUN_REMEDY_TEMPLATE.format(other.run)}, or give the script another path "
                 "(trainer.arguments)."
             )
             yield warning("trainer.arguments", message, remedy, machine=True)
@@ -73,7 +73,7 @@ def script_output_saved_by_earlier_run(setup: Setup) -> Iterator[Finding]:
             more = f" and {len(lost) - 1} more" if lost[1:] else ""
             yield warning(
                 "trainer.arguments",
-                f"{display_path(lost[0])}{more}, saved by the run {visible(other.run)}, would be written over",
+                f"{display_path(lost[0])}{more}, saved by the run {other.run}, would be written over",
                 "Copy it first, or give the script another path (trainer.arguments).",
                 machine=True,
             )

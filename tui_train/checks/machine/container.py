@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 
-from tui_train.base.text import visible
 from tui_train.checks.finding import Finding, error, note, warning
 from tui_train.facts.data.data_use import image_folders_of_data
 from tui_train.facts.types import ContainerImage, Facts
@@ -61,13 +60,12 @@ def unusable_image(setup: Setup) -> Iterator[Finding]:
     if chosen.engine == "none" or facts.engines is None:
         return
     where = facts.other_machine or "this machine"
-    shown = visible(chosen.image)
     chosen_image = find_image(profile, facts)
     if not chosen.image:
         message, remedy = "no image is named", "Name one (container.image), such as nvcr.io/nvidia/nemo:25.04."
         yield error("container.image", message, remedy)
     elif not _is_valid_image_name(chosen):
-        message = f"{shown} is not a valid image name"
+        message = f"{chosen.image} is not a valid image name"
         remedy = (
             "Rename the file (container.image)."
             if chosen.engine == "apptainer"
@@ -75,21 +73,21 @@ def unusable_image(setup: Setup) -> Iterator[Finding]:
         )
         yield error("container.image", message, remedy)
     elif chosen.engine == "apptainer" and not chosen.image.startswith("/"):
-        message = f"{shown} is not an absolute path"
+        message = f"{chosen.image} is not an absolute path"
         remedy = "Write the full path of the .sif file, from / (container.image)."
         yield error("container.image", message, remedy)
     elif any(candidate.name == chosen.engine and candidate.problem for candidate in facts.engines):
         return
     elif chosen_image and (foreign := _foreign_architecture(chosen_image, facts)):
-        message = f"the image {shown} is for {visible(chosen_image.architecture)}, and {where} is {foreign}"
-        remedy = f"Fetch the one for it: `{chosen.engine} pull --platform linux/{foreign} {shown}`."
+        message = f"the image {chosen.image} is for {chosen_image.architecture}, and {where} is {foreign}"
+        remedy = f"Fetch the one for it: `{chosen.engine} pull --platform linux/{foreign} {chosen.image}`."
         yield error("container.image", message, remedy, machine=True)
     elif chosen_image is None or chosen_image.missing:
         yield _missing_image_finding(profile, facts)
     elif reason := chosen_image.problem or (
         why_python_unusable(profile, chosen_image.toolchain) if chosen_image.toolchain else "it could not be started"
     ):
-        message = f"the image {shown} cannot train this: {reason}"
+        message = f"the image {chosen.image} cannot train this: {reason}"
         remedy = "Choose an image that has it (container.image)."
         yield error("container.image", message, remedy, machine=True)
 
@@ -233,7 +231,7 @@ def unmounted_images(setup: Setup) -> Iterator[Finding]:
         mounted = tuple(f"{folder}:{folder}:ro" for folder in hidden)
         yield error(
             "container.mounts",
-            visible(f"rows of the data name images in {', '.join(hidden)}, which the container does not see"),
+            f"rows of the data name images in {', '.join(hidden)}, which the container does not see",
             "Mount these folders (container.mounts).",
             change=Change(
                 "mount them", "rows without them are left out", (("container.mounts", (*chosen.mounts, *mounted)),)

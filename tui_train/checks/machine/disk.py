@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterator
 
-from tui_train.base.text import display_path, quantity, size_text, visible
+from tui_train.base.text import display_path, quantity, size_text
 from tui_train.checks.finding import Finding, error, warning
 from tui_train.memory.disk import CHECKPOINT_LIMIT_OPTION, CheckpointDiskUse, checkpoint_disk_use
 from tui_train.profile.changes import Change, remove_variables_change
@@ -56,7 +56,7 @@ def unusable_temporary_folder(setup: Setup) -> Iterator[Finding]:
     if not why and free is not None and free < _MIN_FREE_TEMPORARY_BYTES:
         why = f"{size_text(free)} are free"
     if why:
-        message = f"temporary files cannot be made in {display_path(folder)}: {visible(why)}"
+        message = f"temporary files cannot be made in {display_path(folder)}: {why}"
         change = None
         if "TMPDIR" in setup.profile.trainer.environment:
             change = remove_variables_change(setup.profile, ("TMPDIR",), "the machine's own folder is used")

@@ -5,7 +5,7 @@ from typing import Literal
 
 from msgspec.structs import replace
 
-from tui_train.base.text import quantity, visible
+from tui_train.base.text import quantity
 from tui_train.checks.finding import Finding, error, note, warning
 from tui_train.facts.gpus.capability import do_all_support_bf16
 from tui_train.facts.gpus.gpu_sets import card_holder_text, recommended_uuids
@@ -25,31 +25,31 @@ def unsuitable_or_busy_gpus(setup: Setup) -> Iterator[Finding]:
     profile = setup.profile
     gpus = setup.facts.machine.gpus
     cards = dict(zip((gpu.uuid for gpu in gpus), setup.gpu_verdicts, strict=True))
-    names = {gpu.uuid: visible(f"GPU {gpu.index} {gpu.name}") for gpu in gpus}
+    names = {gpu.uuid: f"GPU {gpu.index} {gpu.name}" for gpu in gpus}
     if profile.hardware.device == "cpu":
         return
     for name in profile.hardware.gpus:
         matches = find_gpus_by_name(gpus, name)
         if len(matches) != 1:
-            message = f"the GPU {visible(name)} {'could be one of several' if matches else 'is not in this machine'}"
+            message = f"the GPU {name} {'could be one of several' if matches else 'is not in this machine'}"
             remedy = f"Choose again (hardware.gpus){_gpu_list_after_colon(matches or gpus)}."
             yield error("hardware.gpus", message, remedy, machine=True)
             continue
         uuid, verdict = matches[0].uuid, setup.gpu_verdicts[gpus.index(matches[0])]
         reasons = "; ".join(verdict.reasons)
         if verdict.kind == "blocked":
-            message, remedy = f"{names[uuid]} cannot train: {visible(reasons)}", "Leave it out (hardware.gpus)."
+            message, remedy = f"{names[uuid]} cannot train: {reasons}", "Leave it out (hardware.gpus)."
             if profile.container.engine == "none" and _is_supported_only_by_other_torch(matches[0], setup):
                 remedy = "Leave it out (hardware.gpus), or install a PyTorch that can use it: tui-train env create hf."
             yield error("hardware.gpus", message, remedy, machine=True)
         elif verdict.kind == "skip" and len(profile.hardware.gpus) > 1:
-            message = f"{names[uuid]} is better left out: {visible(reasons)}"
+            message = f"{names[uuid]} is better left out: {reasons}"
             yield warning("hardware.gpus", message, "Leave it out (hardware.gpus).")
     own = _gpus_of_own_runs(setup)
     for gpu in setup.gpus:
         holder = "" if gpu.uuid in own else card_holder_text(setup.facts.card_in_queue(gpu.uuid))
         if user := cards[gpu.uuid].busy or holder:
-            found = warning("hardware.gpus", f"{names[gpu.uuid]} is busy: {visible(user)}", "")
+            found = warning("hardware.gpus", f"{names[gpu.uuid]} is busy: {user}", "")
             yield finding_with_ways_to_free_gpus(found, setup)
 
 
@@ -128,7 +128,7 @@ def logout_effects_on_training(setup: Setup) -> Iterator[Finding]:
         remedy = "The GPUs communicate through /dev/shm (NCCL). `loginctl enable-linger` keeps its contents."
         yield note("hardware.device", message, remedy)
     if policy and policy.unknown:
-        message = f"unknown whether {where} ends your processes when you log out: {visible(policy.unknown)}"
+        message = f"unknown whether {where} ends your processes when you log out: {policy.unknown}"
         remedy = "See KillUserProcesses and RemoveIPC in `man logind.conf`, or stay logged in."
         yield note("hardware.device", message, remedy)
 
@@ -166,7 +166,7 @@ def unsupported_precision(setup: Setup) -> Iterator[Finding]:
     precision_value, cuda = setup.effective_values["precision"], setup.device == "cuda"
     if "precision" not in setup.ladder_context.accepted_placeholders:
         return
-    source = f" ({visible(precision_value.source)})" if precision_value.source else ""
+    source = f" ({precision_value.source})" if precision_value.source else ""
     level: Literal["error", "warning"] = "warning" if precision_value.source.endswith("default") else "error"
     if precision_value.value == "fp16" and not cuda:
         message = f"fp16{source} cannot be trained on the CPU"

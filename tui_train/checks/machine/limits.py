@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from tui_train.base.text import grouped_digits, names_text, quantity, size_text, visible
+from tui_train.base.text import grouped_digits, names_text, quantity, size_text
 from tui_train.checks.finding import Finding, warning
 from tui_train.checks.machine.each_machine import TrainingMachine, on_each_machine
 from tui_train.setup.machine.communication import is_disabled_in_nccl
@@ -68,7 +68,7 @@ def _locked_memory_limit_findings(setup: Setup, each: TrainingMachine) -> Iterat
     if not (uses_rdma and machine.rdma_devices) or is_disabled_in_nccl(setup.profile, "ib"):
         return
     if machine.max_locked_bytes is not None and machine.max_locked_bytes < _MIN_LOCKED_BYTES:
-        device = visible(names_text(machine.rdma_devices, _MAX_NAMED_DEVICES))
+        device = names_text(machine.rdma_devices, _MAX_NAMED_DEVICES)
         message = (
             f"a process may lock {size_text(machine.max_locked_bytes)} of memory: too little for NCCL over {device}"
         )

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 
-from tui_train.base.text import visible
 from tui_train.checks.finding import Finding, error, note, warning
 from tui_train.facts.machine.variable_problems import VariableProblem, variable_problem
 from tui_train.facts.types import Gpu
@@ -23,13 +22,13 @@ def misread_variables(setup: Setup) -> Iterator[Finding]:
         if problem:
             change = _correct_variable_change(name, problem, setup)
             make = error if problem.ends_training else warning
-            message = f"{visible(name)}={visible(value)}: {problem.why}"
+            message = f"{name}={value}: {problem.why}"
             remedy = f"Correct it in trainer.environment: {change.title}."
             yield make(_ENVIRONMENT_PROFILE_KEY, message, remedy, change=change)
     # A container inherits none.
     for variable in setup.facts.variables if setup.profile.container.engine == "none" else ():
         if variable.problem and variable.name not in own and _does_training_read_variable(variable.name, setup):
-            message = f"{visible(variable.name)}, set in {visible(variable.source)}: {variable.problem}"
+            message = f"{variable.name}, set in {variable.source}: {variable.problem}"
             yield note(_ENVIRONMENT_PROFILE_KEY, message, "Correct or remove it there.")
 
 
@@ -50,7 +49,7 @@ def _correct_variable_change(name: str, problem: VariableProblem, setup: Setup) 
         return remove_variables_change(setup.profile, (name,), problem.why)
     others = {other: value for other, value in own.items() if other != name}
     edits = ((_ENVIRONMENT_PROFILE_KEY, {**others, corrected_name: problem.value}),)
-    return Change(f"{visible(corrected_name)}={visible(problem.value)}", "it is read as that", edits)
+    return Change(f"{corrected_name}={problem.value}", "it is read as that", edits)
 
 
 def overridden_visible_gpus(setup: Setup) -> Iterator[Finding]:
@@ -62,7 +61,7 @@ def overridden_visible_gpus(setup: Setup) -> Iterator[Finding]:
     listed = [] if _NO_GPU_VALUES & {*listed[:1]} else listed
     if len(listed) < len(setup.gpus):
         cards = ", ".join(f"GPU {gpu.index}" for gpu in setup.gpus)
-        message = f"CUDA_VISIBLE_DEVICES={visible(variable.value)} of your shell is not followed: {cards} would train"
+        message = f"CUDA_VISIBLE_DEVICES={variable.value} of your shell is not followed: {cards} would train"
         remedy = "Choose the GPUs of that variable (hardware.gpus), or unset it in your shell."
         yield warning(_GPUS_PROFILE_KEY, message, remedy, change=_use_listed_gpus_change(listed, setup))
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from tui_train.base.text import quantity, size_text, visible
+from tui_train.base.text import quantity, size_text
 from tui_train.checks.finding import Finding, note, warning
 from tui_train.checks.machine.each_machine import TrainingMachine, may_exchange_through_host_memory, on_each_machine
 from tui_train.profile.changes import Change
@@ -48,7 +48,7 @@ def unusable_shared_memory(setup: Setup, each: TrainingMachine) -> Iterator[Find
             _REPLACE_SHARED_MEMORY_REMEDY,
         )
     elif machine.shm_file_system in _DISK_FILE_SYSTEMS:
-        kind = visible(machine.shm_file_system)
+        kind = machine.shm_file_system
         yield note(
             key, f"{_SHM_FOLDER} is a folder on a disk ({kind}), which slows down {user}", _REPLACE_SHARED_MEMORY_REMEDY
         )

@@ -4,7 +4,7 @@ import difflib
 import math
 from collections.abc import Iterator
 
-from tui_train.base.text import quantity, visible
+from tui_train.base.text import quantity
 from tui_train.checks.finding import Finding, error, warning
 from tui_train.facts.models import nemo_models
 from tui_train.facts.types import Facts
@@ -44,7 +44,7 @@ def missing_or_unusable_recipe(setup: Setup) -> Iterator[Finding]:
         )
     problem = facts.recipes[python].problem if python in facts.recipes else ""
     if problem:
-        message = f"the recipes of {visible(python)} cannot be listed: {visible(problem)}"
+        message = f"the recipes of {python} cannot be listed: {problem}"
         remedy = "Make a Python with NeMo: tui-train env create nemo. Then choose it (trainer.python)."
         yield warning("nemo.recipe", message, remedy)
     if (
@@ -92,7 +92,7 @@ def _unknown_recipe_finding(
     return Finding(
         level="error" if certain else "warning",
         key="nemo.recipe",
-        message=f"{visible(name)} is not a recipe to {what} that {owner_clause}",
+        message=f"{name} is not a recipe to {what} that {owner_clause}",
         remedy=f"{remedy} `tui-train recipes` lists those of the Python.",
         change=change,
     )
@@ -153,7 +153,7 @@ def _unusable_data_paths(profile: Profile, facts: Facts) -> Iterator[Finding]:
         remedy = "Put all samples into one training.jsonl, and name its folder (trainer.data)."
         yield error("trainer.data", message, remedy)
     elif facts.paths.get(f"{folder}/training.jsonl", "file") != "file":
-        message = f"data: there is no training.jsonl in {visible(folder)}"
+        message = f"data: there is no training.jsonl in {folder}"
         remedy = 'Write one sample a line: {"input": "…", "output": "…"}.'
         yield error("trainer.data", message, remedy)
 
@@ -161,14 +161,14 @@ def _unusable_data_paths(profile: Profile, facts: Facts) -> Iterator[Finding]:
 def _unusable_bin_file(key: str, path: str, facts: Facts) -> Iterator[Finding]:
     """A .bin file with its index."""
     if not path.endswith(".bin"):
-        message = f"data: {visible(path)} is not a .bin file"
+        message = f"data: {path} is not a .bin file"
         remedy = (
             "Name the .bin file (its .idx must lie beside it). To make one from text: `tui-train nemo prepare`, or p on"
             " Backend."
         )
         yield error(key, message, remedy)
     elif facts.paths.get(index := f"{path.removesuffix('.bin')}.idx", "file") != "file":
-        message = f"data: {visible(index)}, the index of that .bin, cannot be read"
+        message = f"data: {index}, the index of that .bin, cannot be read"
         yield error(key, message, "Prepare the data again, or copy the .idx too.")
 
 
@@ -218,7 +218,7 @@ def _impossible_expert_split_finding(setup: Setup) -> Iterator[Finding]:
     )
     yield error(
         "nemo.set",
-        f"the recipe {visible(profile.nemo.recipe)} distributes its experts "
+        f"the recipe {profile.nemo.recipe} distributes its experts "
         f"over {defaults.expert_parallel} GPUs,"
         f" which does not divide {quantity(setup.world_size, 'process', 'processes')}",
         f"Set {_EXPERT_PARALLEL_SETTING} to a number of GPUs (nemo.set).",
@@ -252,7 +252,7 @@ def unsuitable_tokenizer(setup: Setup) -> Iterator[Finding]:
     if tokenizer_facts is None or setup.nemo_flavour != "recipes":
         return
     if tokenizer_facts.kind == "TokenizersBackend":
-        message = f"{visible(chosen.tokenizer)} was saved by transformers 5, and NeMo's transformers 4 cannot load it"
+        message = f"{chosen.tokenizer} was saved by transformers 5, and NeMo's transformers 4 cannot load it"
         remedy = "Set nemo.tokenizer to the tokenizer that `tui-train nemo prepare` wrote beside the data."
         yield error("nemo.tokenizer", message, remedy)
     defaults = nemo.known_recipe_defaults(chosen, setup.nemo_flavour)

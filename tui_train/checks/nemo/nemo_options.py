@@ -4,7 +4,6 @@ import shlex
 from collections.abc import Iterator, Mapping
 
 from tui_train.base.errors import BadInput
-from tui_train.base.text import visible
 from tui_train.base.versions import is_at_least_or_unknown
 from tui_train.checks.finding import Finding, error, note
 from tui_train.facts.models.nemo_models import NEMO_SIZE_NAMES, known_model_and_sizes_by_recipe
@@ -27,7 +26,7 @@ def lora_without_transformer_engine(setup: Setup) -> Iterator[Finding]:
         return
     yield error(
         "nemo.peft",
-        f"LoRA in NeMo needs Transformer Engine, which {visible(tools.python)} does not have",
+        f"LoRA in NeMo needs Transformer Engine, which {tools.python} does not have",
         f"Train in an image, {nemo.RECOMMENDED_IMAGES_TEXT}, which has it; "
         "or install it there (`pip install --no-build-isolation 'transformer_engine[pytorch]'`: it is compiled, which "
         "needs the CUDA toolkit with nvcc); or finetune all weights (nemo.peft=none).",
@@ -46,11 +45,11 @@ def unsuitable_weights(setup: Setup) -> Iterator[Finding]:
         return
     if facts.paths.get(f"{model}/config.json") == "file":
         target = f"{model.rstrip('/')}-nemo"
-        message = f"{visible(model)} is a Hugging Face folder, and a NeMo recipe starts from a NeMo checkpoint"
+        message = f"{model} is a Hugging Face folder, and a NeMo recipe starts from a NeMo checkpoint"
         words = shlex.join(["tui-train", "nemo", "import", model, target])
-        remedy = f"Convert it: {visible(words)}, or press i on Backend."
+        remedy = f"Convert it: {words}, or press i on Backend."
     else:
-        message = f"{visible(model)} is not a NeMo 2 checkpoint: the folder context/ is missing"
+        message = f"{model} is not a NeMo 2 checkpoint: the folder context/ is missing"
         remedy = "Name a folder with context/ and weights/ in it; NeMo itself converts checkpoints of NeMo 1."
     yield error("trainer.model", message, remedy)
 
@@ -61,7 +60,7 @@ def _checkpoint_size_differences(profile: Profile, facts: Facts) -> Iterator[Fin
     if checkpoint is None:
         return
     if checkpoint.problem:
-        message = f"{visible(model)} cannot be used: {visible(checkpoint.problem)}"
+        message = f"{model} cannot be used: {checkpoint.problem}"
         yield error("trainer.model", message, "Name a complete NeMo 2 checkpoint.")
         return
     recipe_sizes = known_model_and_sizes_by_recipe().get(chosen.recipe)
@@ -87,7 +86,7 @@ def _checkpoint_size_differences(profile: Profile, facts: Facts) -> Iterator[Fin
             change = Change(f"recipe {matching[0]}", why, (("nemo.recipe", matching[0]),))
         yield error(
             "trainer.model",
-            f"{visible(model)} does not fit {visible(chosen.recipe)}: {visible(', '.join(differences))}",
+            f"{model} does not fit {chosen.recipe}: {', '.join(differences)}",
             "Name a checkpoint of that size (trainer.model), or the recipe of this checkpoint (nemo.recipe).",
             change=change,
         )
@@ -145,13 +144,13 @@ def invalid_recipe_settings(setup: Setup) -> Iterator[Finding]:
             name, recipe_size_kept=not _has_chosen_model_size(profile.recipe)
         )
         if why:
-            message = f"{visible(name)} {why}"
+            message = f"{name} {why}"
             yield error("nemo.set", message, remedy, change=change)
             continue
         try:
             nemo_settings.parse_setting_value(text)
         except BadInput as invalid:
-            message = f"{visible(name)}: {invalid.message}"
+            message = f"{name}: {invalid.message}"
             yield error("nemo.set", message, invalid.remedy, change=change)
 
 
@@ -209,6 +208,6 @@ def bridge_instead_of_recipes(setup: Setup) -> Iterator[Finding]:
     ):
         yield error(
             "trainer.model",
-            f"{visible(model)} is a Hugging Face folder: Megatron-Bridge {version} needs it converted",
+            f"{model} is a Hugging Face folder: Megatron-Bridge {version} needs it converted",
             f"{convert}, and name FOLDER (trainer.model).",
         )

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Literal
 
-from tui_train.base.text import quantity, visible
+from tui_train.base.text import quantity
 from tui_train.checks.finding import Finding, error, warning
 from tui_train.checks.other_machines.slurm import rounded_up_time_limit_seconds
 from tui_train.facts.other_machines.cluster import (
@@ -38,20 +38,20 @@ def unavailable_partition(setup: Setup) -> Iterator[Finding]:
     change = Change(f"partition {default}", "the cluster's default", (("slurm.partition", ""),)) if default else None
     for name in filter(None, names.split(",")):
         if name not in by_name:
-            message = f"the cluster has no partition {visible(name)}"
-            remedy = f"Choose one of these (slurm.partition): {visible(', '.join(by_name))}."
+            message = f"the cluster has no partition {name}"
+            remedy = f"Choose one of these (slurm.partition): {', '.join(by_name)}."
             yield error("slurm.partition", message, remedy, machine=True, change=change)
         elif by_name[name].closed:
-            message = f"the partition {visible(name)} takes no new jobs: Slurm refuses this one"
+            message = f"the partition {name} takes no new jobs: Slurm refuses this one"
             remedy = "Choose another partition (slurm.partition)."
             yield error("slurm.partition", message, remedy, machine=True, change=change)
         elif not by_name[name].up:
-            message = f"the partition {visible(name)} is down: the job waits until it is up"
+            message = f"the partition {name} is down: the job waits until it is up"
             remedy = "To start sooner, choose another partition (slurm.partition)."
             yield warning("slurm.partition", message, remedy)
     if not names and not default:
         message = "no partition is chosen, and the cluster has no default"
-        remedy = f"Choose one of these (slurm.partition): {visible(', '.join(by_name))}."
+        remedy = f"Choose one of these (slurm.partition): {', '.join(by_name)}."
         yield error("slurm.partition", message, remedy, machine=True)
 
 
@@ -60,9 +60,9 @@ def unknown_account(setup: Setup) -> Iterator[Finding]:
     facts = setup.facts
     accounts, name = facts.cluster.accounts if facts.cluster else (), setup.profile.slurm.account
     if accounts and name and name not in accounts:
-        message = f"you have no account {visible(name)}"
+        message = f"you have no account {name}"
         change = Change("your default account", "Slurm knows it", (("slurm.account", ""),))
-        remedy = f"Choose one of these (slurm.account): {visible(', '.join(accounts))}."
+        remedy = f"Choose one of these (slurm.account): {', '.join(accounts)}."
         yield error("slurm.account", message, remedy, machine=True, change=change)
 
 
@@ -71,8 +71,8 @@ def unknown_qos(setup: Setup) -> Iterator[Finding]:
     known, options = setup.facts.cluster.qos if setup.facts.cluster else (), setup.profile.slurm.options
     for name in sbatch_option_values(options, "qos") if known else ():
         if name not in known:
-            message = f"your accounts have no QOS {visible(name)}: Slurm may refuse the job"
-            remedy = f"Choose one of these (--qos in slurm.options): {visible(', '.join(known))}."
+            message = f"your accounts have no QOS {name}: Slurm may refuse the job"
+            remedy = f"Choose one of these (--qos in slurm.options): {', '.join(known)}."
             yield warning(
                 "slurm.options", message, remedy, machine=True, change=_remove_slurm_option_change(options, "qos")
             )
@@ -86,8 +86,8 @@ def unknown_reservation(setup: Setup) -> Iterator[Finding]:
     there = [reservation.name for reservation in cluster.reservations]
     for name in sbatch_option_values(options, "reservation"):
         if name not in there:
-            message = f"the cluster has no reservation {visible(name)}"
-            remedy = f"Choose one of these (--reservation in slurm.options): {visible(', '.join(there)) or 'none'}."
+            message = f"the cluster has no reservation {name}"
+            remedy = f"Choose one of these (--reservation in slurm.options): {', '.join(there) or 'none'}."
             yield error(
                 "slurm.options",
                 message,
@@ -110,7 +110,7 @@ def time_limit_above_partition_limit(setup: Setup) -> Iterator[Finding]:
     longest = max((limit for limit in limits if limit is not None), default=None)
     if requested is None or None in limits or longest is None or requested <= longest:
         return
-    names = visible(", ".join(part.name for part in chosen))
+    names = ", ".join(part.name for part in chosen)
     change = Change(
         f"time limit {sbatch_time_limit_text(longest)}",
         f"the longest in {names}",
@@ -132,10 +132,10 @@ def unavailable_nodes(setup: Setup) -> Iterator[Finding]:
     chosen, gres = _chosen_partitions(profile, facts), last_gres_value(profile.slurm.options)
     if facts.cluster is None or not chosen:
         return
-    names = visible(", ".join(part.name for part in chosen))
+    names = ", ".join(part.name for part in chosen)
     matching = possible_node_groups(facts.cluster, profile.slurm.partition, gres)
     if not matching:
-        message = f"no node of {names} has the GPUs of --gres={visible(gres)}"
+        message = f"no node of {names} has the GPUs of --gres={gres}"
         all_nodes = possible_node_groups(facts.cluster, profile.slurm.partition)
         remedy = (
             f"Its nodes have: {'; '.join(map(_gpu_types_and_counts_text, all_nodes)) or 'none'}. {_LIST_CLUSTER_REMEDY}"
@@ -171,7 +171,7 @@ def _mixed_gpu_types_note(
     max_count = {kind: max(dict(node.cards).get(kind, 0) for node in matching_nodes) for kind in types if kind}
     count = len(setup.gpus)
     fits = [kind for kind, there in max_count.items() if there >= count]
-    type_list = visible(", ".join(filter(None, types)))
+    type_list = ", ".join(filter(None, types))
     message = f"{partition_names} has GPUs of several types, and the job may get any: {type_list}"
     change = None
     if fits:
@@ -188,4 +188,4 @@ def _chosen_partitions(profile: Profile, facts: Facts) -> tuple[Partition, ...]:
 
 
 def _gpu_types_and_counts_text(node: NodeGroup) -> str:
-    return visible(", ".join(f"gpu:{kind}:{count}" if kind else f"gpu:{count}" for kind, count in node.cards)) or "none"
+    return ", ".join(f"gpu:{kind}:{count}" if kind else f"gpu:{count}" for kind, count in node.cards) or "none"

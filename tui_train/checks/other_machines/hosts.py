@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
-from tui_train.base.text import quantity, visible
+from tui_train.base.text import quantity
 from tui_train.checks.finding import Finding, error
 from tui_train.facts.types import ContainerEngine, ContainerImage, Facts, Gpu, Toolchain, TrainingHost
 from tui_train.launchers import LAUNCHERS
@@ -93,9 +93,9 @@ def host_differences(setup: Setup) -> Iterator[Finding]:
         yield Finding(
             level=problem.level,
             key="nodes.hosts",
-            message=visible(f"{_host_list_text(names)}: {problem.message}"),
-            remedy=visible(remedy),
-            keys=visible(keys),
+            message=f"{_host_list_text(names)}: {problem.message}",
+            remedy=remedy,
+            keys=keys,
             machine=True,
             start=is_error,
             change=_fewer_processes_or_hosts_change(names, problem.possible_process_count, setup) if is_error else None,
@@ -114,9 +114,7 @@ def _is_first_host(facts: Facts, host: str) -> bool | None:
 
 def _first_host_elsewhere_finding(facts: Facts, first_host_name: str) -> Finding:
     where = facts.other_machine or "this machine"
-    change = Change(
-        visible(f"start on {first_host_name}"), "it starts the others", (("hardware.host", first_host_name),)
-    )
+    change = Change(f"start on {first_host_name}", "it starts the others", (("hardware.host", first_host_name),))
     message = f"the run would start on {where}, but the first of nodes.hosts is {first_host_name}"
     return _nodes_hosts_error(
         message,
@@ -139,13 +137,13 @@ def _first_host_not_listed_first_finding(profile: Profile, real_first: str) -> F
         ("nodes.hosts", tuple(hosts[place] for place in places)),
         *((("nodes.processes", tuple(counts[place] for place in places)),) if len(counts) == len(hosts) else ()),
     )
-    change = Change(visible(f"put {real_first} first"), "it starts the others", values)
+    change = Change(f"put {real_first} first", "it starts the others", values)
     message = f"the run would start on {real_first}, but the first of nodes.hosts is {profile.nodes.hosts[0]}"
     return _nodes_hosts_error(message, "Put the host that starts it first in nodes.hosts.", change)
 
 
 def _nodes_hosts_error(message: str, remedy: str, change: Change) -> Finding:
-    return error("nodes.hosts", visible(message), remedy, machine=True, start=True, change=change)
+    return error("nodes.hosts", message, remedy, machine=True, start=True, change=change)
 
 
 def _fewer_processes_or_hosts_change(names: list[str], processes: int, setup: Setup) -> Change:
@@ -157,7 +155,7 @@ def _fewer_processes_or_hosts_change(names: list[str], processes: int, setup: Se
     counts = {host: current.get(host, setup.first_machine_processes) for host in profile.nodes.hosts} | dict.fromkeys(
         names, processes
     )
-    title = visible(f"{quantity(processes, 'process', 'processes')} on {_host_list_text(names)}")
+    title = f"{quantity(processes, 'process', 'processes')} on {_host_list_text(names)}"
     total = quantity(sum(counts.values()), "process", "processes")
     return Change(title, f"{total} in all", (("nodes.processes", tuple(counts.values())),))
 
@@ -168,7 +166,7 @@ def _without_hosts_change(profile: Profile, names: list[str]) -> Change:
     hosts = tuple(profile.nodes.hosts[place] for place in kept) if len(kept) > 1 else ()
     counts = tuple(count for place, count in enumerate(profile.nodes.processes) if hosts and place in kept)
     values = (("nodes.hosts", hosts), *((("nodes.processes", counts),) if profile.nodes.processes else ()))
-    return Change(visible(f"train without {_host_list_text(names)}"), "fewer machines", values)
+    return Change(f"train without {_host_list_text(names)}", "fewer machines", values)
 
 
 def _host_list_text(names: list[str]) -> str:

@@ -3,7 +3,6 @@
 import re
 from collections.abc import Iterator
 
-from tui_train.base.text import visible
 from tui_train.checks.finding import Finding, error, warning
 from tui_train.facts.other_machines.cluster import parse_gres_gpus, parse_time_limit
 from tui_train.profile import fields
@@ -33,7 +32,7 @@ def invalid_slurm_job(setup: Setup) -> Iterator[Finding]:
     for key in ("slurm.partition", "slurm.account", "slurm.time"):
         value = str(fields.get_value(profile, key))
         if not _SBATCH_VALUE_PATTERN.fullmatch(value):
-            message = f"{visible(value)!r} cannot be the value of {key}, an option of sbatch"
+            message = f"{value!r} cannot be the value of {key}, an option of sbatch"
             yield error(key, message, f"Use only letters, digits and . , : @ _ + / - ({key}).")
     for word in profile.slurm.options:
         if refused := _why_option_refused_and_remedy(word, len(setup.gpus) if setup.device == "cuda" else 0):
@@ -66,7 +65,7 @@ def _why_option_refused_and_remedy(sbatch_option: str, gpu_count: int) -> tuple[
     match = _SBATCH_OPTION_PATTERN.fullmatch(sbatch_option)
     if match is None:
         return (
-            f"{visible(sbatch_option)!r} is not an option of sbatch with its value",
+            f"{sbatch_option!r} is not an option of sbatch with its value",
             "Write --NAME=VALUE without spaces (slurm.options).",
         )
     name = match[1]

@@ -3,7 +3,7 @@
 import shlex
 from collections.abc import Iterator
 
-from tui_train.base.text import quantity, visible
+from tui_train.base.text import quantity
 from tui_train.checks.finding import EnvironmentInstall, Finding, error, warning
 from tui_train.facts.machine.torch_builds import torchvision_install_words
 from tui_train.facts.types import Toolchain
@@ -18,13 +18,12 @@ _NAME_PARTS_OF_VISION_LAYERS = ("vision", "visual", "language_model")
 def images_that_cannot_be_trained_on(setup: Setup) -> Iterator[Finding]:
     """Images for a model that reads text only, or a processor or pictures that the training Python cannot read."""
     report = data_questions.data_report_at_length_in_force(setup)
-    images = report.images if report else None
+    images, named = report.images if report else None, setup.profile.trainer.model
     if report and report.processor:
-        message = f"TRL loads the processor of {visible(setup.profile.trainer.model)} for text too: {report.processor}"
+        message = f"TRL loads the processor of {named} for text too: {report.processor}"
         yield _torchvision_finding(setup, message)
     if images is None:
         return
-    named = visible(setup.profile.trainer.model)
     if images.text_only:
         yield error(
             "trainer.model",
@@ -60,7 +59,7 @@ def _torchvision_remedy(toolchain: Toolchain | None) -> str:
     pip: tuple[str, ...] = (toolchain.python, "-m", "pip", "install")
     if toolchain.modules and "pip" not in toolchain.modules:
         pip = ("uv", "pip", "install", "--python", toolchain.python)
-    return f"Install it there (25 MB): {visible(shlex.join((*pip, *words)))}. Or: {new}."
+    return f"Install it there (25 MB): {shlex.join((*pip, *words))}. Or: {new}."
 
 
 def packed_images(setup: Setup) -> Iterator[Finding]:
@@ -97,7 +96,7 @@ def vision_options_without_effect(setup: Setup) -> Iterator[Finding]:
     elif chosen.freeze_vision and has_no_vision_tower(setup):
         yield error(
             "finetune.freeze_vision",
-            f"{visible(profile.trainer.model)} reads no images: there is no vision part to freeze",
+            f"{profile.trainer.model} reads no images: there is no vision part to freeze",
             "Leave finetune.freeze_vision off, or choose a model that sees (trainer.model).",
             change=thaw,
         )

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator
 
 from tui_train.base.errors import BadInput
-from tui_train.base.text import grouped_digits, quantity, size_text, visible
+from tui_train.base.text import grouped_digits, quantity, size_text
 from tui_train.checks.finding import Finding, error, note, warning
 from tui_train.memory.ladder.rungs import get_rung
 from tui_train.memory.predict import predict_memory, smallest_same_result_change_that_fits
@@ -116,7 +116,7 @@ def _script_totals_indivisible_by_processes(setup: Setup) -> Iterator[Finding]:
         label = "micro batch" if name == "micro_batch" else "global batch"
         yield error(
             f"recipe.{name}",
-            f"{visible(effective.option)} {effective.indivisible_total} ({visible(effective.source)}) "
+            f"{effective.option} {effective.indivisible_total} ({effective.source}) "
             f"is for all {copies} processes, "
             "and cannot be divided among them evenly",
             f"Nearest values: {_text_joined_by_or(totals)}; here: {label} {suggested} (recipe.{name}).",

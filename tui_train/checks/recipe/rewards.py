@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from tui_train.base.text import display_path, visible
+from tui_train.base.text import display_path
 from tui_train.checks.finding import Finding, error, warning
 from tui_train.profile.changes import Change
 from tui_train.profile.rewards import chosen_rewards, generates_answers, generations_in_force, reward_name_problem
@@ -32,7 +32,7 @@ def missing_or_misnamed_rewards(setup: Setup) -> Iterator[Finding]:
         )
     for text in chosen.rewards:
         if why := reward_name_problem(text):
-            yield error(_KEY, f"the reward {visible(text)} {why}", _NAMING_REMEDY)
+            yield error(_KEY, f"the reward {text} {why}", _NAMING_REMEDY)
     rewards = chosen_rewards(chosen)
     for reward in rewards:
         if reward.file and setup.facts.paths.get(reward.file) == "missing":

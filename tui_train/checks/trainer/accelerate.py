@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from tui_train.base.text import display_path, quantity, visible
+from tui_train.base.text import display_path, quantity
 from tui_train.checks.finding import Finding, error, note, warning
 from tui_train.facts.gpus.verdicts import find_gpus_by_name
 from tui_train.launchers import LAUNCHERS, accelerate_config
@@ -60,7 +60,7 @@ def dropped_accelerate_settings(setup: Setup) -> Iterator[Finding]:
     for entry, why in accelerate_config.reason_by_dropped_setting(setup.launcher_config, strategy).items():
         yield warning(
             _CONFIG_PROFILE_KEY,
-            f"{visible(entry)} in your accelerate config {_displayed_config_path(setup)} {why}: it is not used",
+            f"{entry} in your accelerate config {_displayed_config_path(setup)} {why}: it is not used",
             "Remove that line, or name a file without it (trainer.accelerate_config). The rest of the file is used.",
         )
 

@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator
 
 from tui_train.base.errors import BadInput
-from tui_train.base.text import names_text, visible
+from tui_train.base.text import names_text
 from tui_train.checks.finding import Finding, error, note, warning
 from tui_train.checks.trainer.preset import are_arguments_fully_known, declared_argument_names, declared_arguments_text
 from tui_train.facts.types import ScriptParameter, ScriptSource
@@ -40,7 +40,7 @@ def missing_required_arguments(setup: Setup) -> Iterator[Finding]:
         name = parameter.name if parameter.form != "key" else f"{parameter.name}="
         yield error(
             keys[0] if keys else _ARGUMENTS_PROFILE_KEY,
-            f"missing required argument: {visible(name)} ({_declaration_place_text(parameter)})",
+            f"missing required argument: {name} ({_declaration_place_text(parameter)})",
             f"Set {keys[0]}." if keys else f"Add it to trainer.arguments{_argument_form_text(parameter)}.",
             argument="" if keys else parameter.name,
             keys="" if keys else "Type it in its row on Recipe.",
@@ -54,7 +54,7 @@ def undeclared_options(setup: Setup) -> Iterator[Finding]:
         return
     words = setup.profile.trainer.arguments
     for at in given_arguments.unknown_option_indexes(source, words):
-        message = f"the script does not take {visible(words[at].partition('=')[0])}; {declared_arguments_text(source)}"
+        message = f"the script does not take {words[at].partition('=')[0]}; {declared_arguments_text(source)}"
         remedy, change = _remedy_and_change_of_undeclared_option(source, words, at)
         yield error(_ARGUMENTS_PROFILE_KEY, message, remedy, change=change)
 
@@ -70,9 +70,7 @@ def undeclared_options_of_fire_script(setup: Setup) -> Iterator[Finding]:
         name = words[at].partition("=")[0]
         # `--noflag` is false for `flag`.
         if f"--{name.removeprefix('--no')}" not in declared_argument_names(source):
-            message = (
-                f"no parameter of the script takes {visible(name)}: Fire would train to the end, and only then fail"
-            )
+            message = f"no parameter of the script takes {name}: Fire would train to the end, and only then fail"
             remedy, change = _remedy_and_change_of_undeclared_option(source, words, at)
             yield warning(_ARGUMENTS_PROFILE_KEY, message, remedy, change=change)
 
@@ -84,7 +82,7 @@ def _remedy_and_change_of_undeclared_option(
     right = most_similar_declared_option(source, words[at])
     if not right:
         return "Leave it out.", None
-    return f"Did you mean {visible(right)}?", replace_option_change(words, at, right)
+    return f"Did you mean {right}?", replace_option_change(words, at, right)
 
 
 def most_similar_declared_option(source: ScriptSource, unknown_option: str) -> str:
@@ -121,8 +119,8 @@ def missing_subcommand(setup: Setup) -> Iterator[Finding]:
         if source.requires_subcommand and given_arguments.does_library_parse_as_we_do(source)
         else "warning",
         key=_ARGUMENTS_PROFILE_KEY,
-        message=f"the script needs a subcommand, one of {visible(subcommands)}",
-        remedy=f"Put the one that trains first in trainer.arguments, such as {visible(trains)}.",
+        message=f"the script needs a subcommand, one of {subcommands}",
+        remedy=f"Put the one that trains first in trainer.arguments, such as {trains}.",
         change=None
         if words or not is_sure or (len(source.subcommands) > 1 and not _TRAINING_SUBCOMMAND_PATTERN.match(trains))
         else change,
@@ -145,7 +143,7 @@ def invalid_argument_values(setup: Setup) -> Iterator[Finding]:
         change = Change(f"without {parameter.name}", "the script takes its own", ((_ARGUMENTS_PROFILE_KEY, rest),))
         yield error(
             _ARGUMENTS_PROFILE_KEY,
-            f"{visible(parameter.name)} {problem} ({_declaration_place_text(parameter)} of the script)",
+            f"{parameter.name} {problem} ({_declaration_place_text(parameter)} of the script)",
             "Give another value (trainer.arguments), or leave the argument out.",
             argument=parameter.name,
             change=None if parameter.is_required else change,
@@ -159,10 +157,10 @@ def arguments_resembling_recipe_values(setup: Setup) -> Iterator[Finding]:
     for argument, name, change in _lookalike_arguments(setup):
         key = KEY_BY_PLACEHOLDER[name]
         label, given = fields.get_field(key).label.lower(), given_by_name.get(argument)
-        value = f" {visible(' '.join(given.values))}" if given else ""
+        value = f" {' '.join(given.values)}" if given else ""
         yield note(
             _ARGUMENTS_PROFILE_KEY,
-            f"{visible(argument)}{value} may be the training's {label}: not linked yet",
+            f"{argument}{value} may be the training's {label}: not linked yet",
             f"If it is, pass {{{name}}} as its value{f', and set {key}' if key.startswith('recipe.') else ''}: "
             "plan, estimate and fallbacks then use it.",
             argument=argument,
@@ -229,8 +227,8 @@ def _argument_form_text(parameter: ScriptParameter) -> str:
     one_of = f"one of {', '.join(parameter.choices[:_MAX_CHOICES_SHOWN])}" if parameter.choices else kind
     by_form = {"option": f"{parameter.name} followed by {one_of}", "key": f"{parameter.name}= and {one_of}"}
     said = by_form.get(parameter.form, "" if one_of == "its value" else one_of)
-    return f": {visible(said)}" if said else ""
+    return f": {said}" if said else ""
 
 
 def _declaration_place_text(parameter: ScriptParameter) -> str:
-    return visible(f"line {parameter.line}{' of ' + parameter.file if parameter.file else ''}")
+    return f"line {parameter.line}{' of ' + parameter.file if parameter.file else ''}"

@@ -39,7 +39,7 @@ def missing_preset_package(setup: Setup) -> Iterator[Finding]:
     # Python looks for another module in the folder where it starts as well.
     is_library = package in _PRESET_PACKAGES_PROBED or bool(tool and tool.modules and pip_package(package))
     if starts and is_library and tool and package not in {*tool.packages, *tool.modules}:
-        message = f"{visible(tool.python)} has no {package}, which {setup.preset.name_in_sentence} needs"
+        message = f"{tool.python} has no {package}, which {setup.preset.name_in_sentence} needs"
         remedy = f"Install it there (`pip install {package}`), or choose another Python (trainer.python)."
         yield error("trainer.python", message, remedy, machine=True)
 
@@ -62,7 +62,7 @@ def unusable_trainer_config_file(setup: Setup) -> Iterator[Finding]:
     state = facts.paths.get(path, "file")
     if state != "file":
         what = {"missing": "does not exist", "unreadable": "cannot be read"}.get(state, "is not a file")
-        message = f"config file: {visible(path)} {what}"
+        message = f"config file: {path} {what}"
         yield error(key, message, "Name a file that exists and that you may read (trainer.config).")
     elif file:
         yield from _config_document_findings(facts.documents.get(path), path, setup)
@@ -70,7 +70,7 @@ def unusable_trainer_config_file(setup: Setup) -> Iterator[Finding]:
 
 def _unread_config_option_finding(profile: Profile, option: UserOption) -> Finding:
     """Return the finding that a file among the arguments is not read, so that fallbacks could override it."""
-    trainer, words = profile.trainer, visible(" ".join(option.words))
+    trainer, words = profile.trainer, " ".join(option.words)
     remaining = option.arguments_without_it(trainer.arguments)
     change = None
     if option.value.startswith("/") and not trainer.config:
@@ -113,7 +113,7 @@ def unknown_data_format(setup: Setup) -> Iterator[Finding]:
     if not trainer.data or "data_format" not in setup.ladder_context.accepted_placeholders:
         return
     if not datasets_library_format(trainer.data):
-        message = f"the name of the data file does not say its format: {visible(trainer.data[0])}"
+        message = f"the name of the data file does not say its format: {trainer.data[0]}"
         endings = ", ".join(f".{ending}" for ending in DATASETS_FORMAT_BY_ENDING)
         remedy = f"Name files of one format (trainer.data), ending in one of {endings}."
         yield error("trainer.data", message, remedy)

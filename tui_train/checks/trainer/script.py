@@ -6,7 +6,6 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import Literal
 
-from tui_train.base.text import visible
 from tui_train.checks.finding import Finding, error, warning
 from tui_train.launchers import LAUNCHERS
 from tui_train.profile.changes import Change
@@ -80,7 +79,7 @@ def invalid_progress_expression(setup: Setup) -> Iterator[Finding]:
         change = Change("unset it", "usual log lines are read without it", (("trainer.progress", ""),))
         yield error(
             "trainer.progress",
-            f"trainer.progress, which reads the log: the expression {visible(problem)}",
+            f"trainer.progress, which reads the log: the expression {problem}",
             remedy,
             change=change,
         )
@@ -93,13 +92,13 @@ def non_python_script(setup: Setup) -> Iterator[Finding]:
     if source is None or not source.problem or script_or_module_to_start(profile, setup.preset) != path:
         return
     if source.non_python_label:
-        message = f"{visible(path)} is {source.non_python_label}, but Python must start the script"
+        message = f"{path} is {source.non_python_label}, but Python must start the script"
         remedy = "Name the Python file that trains (trainer.script)."
         if source.non_python_label == "a notebook":
-            remedy = f"Make a Python file of it: jupyter nbconvert --to script {visible(shlex.quote(path))}."
+            remedy = f"Make a Python file of it: jupyter nbconvert --to script {shlex.quote(path)}."
         yield error(_SCRIPT_PROFILE_KEY, message, remedy)
     elif (why := source.problem.removeprefix(_NOT_PYTHON_PROBLEM_PREFIX)) != source.problem:
-        message = f"{visible(path)} cannot be read as Python: {why}"
+        message = f"{path} cannot be read as Python: {why}"
         remedy = "Correct the file, or name the Python file that trains (trainer.script)."
         yield Finding(level=_syntax_error_level(setup), key=_SCRIPT_PROFILE_KEY, message=message, remedy=remedy)
 
@@ -138,7 +137,7 @@ def missing_input_paths(setup: Setup) -> Iterator[Finding]:
         for path in paths:
             if states.get(path) in {"missing", "unreadable"}:
                 what = "does not exist" if states[path] == "missing" else "cannot be read"
-                message = f"{visible(name)}: {visible(path)} {what}"
+                message = f"{name}: {path} {what}"
                 remedy = "Correct the path (trainer.arguments), or put the file there."
                 yield warning(_ARGUMENTS_PROFILE_KEY, message, remedy, argument=name)
 

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from tui_train.base.text import display_path, names_text, visible
+from tui_train.base.text import display_path, names_text
 from tui_train.checks.finding import Finding, error, warning
 from tui_train.checks.trainer.module_packages import (
     missing_module_remedy,
@@ -36,7 +36,7 @@ def script_newer_than_python(setup: Setup) -> Iterator[Finding]:
     if 0 < _python_minor_version(tool) < source.minor_version:
         where = f"line {source.minor_version_line} of {_script_file_text(setup, '')}"
         newer = f"Python 3.{source.minor_version}"
-        message = f"{where} needs {newer} or newer, and {_python_text(setup, tool)} is Python {visible(tool.version)}"
+        message = f"{where} needs {newer} or newer, and {_python_text(setup, tool)} is Python {tool.version}"
         change = _other_python_change(setup, (), source.minor_version)
         yield _cannot_start_here_error(
             setup, message, f"Choose a Python with {newer} (trainer.python), or rewrite that line.", change
@@ -118,18 +118,16 @@ def _install_modules_remedy(setup: Setup, tool: Toolchain, modules: Sequence[Scr
 
 def _imported_modules_text(setup: Setup, modules: Sequence[ScriptImport]) -> str:
     """Return modules and where they are imported, of many the first ones."""
-    texts = [f"{visible(each.module)} ({_script_file_text(setup, each.file)}, line {each.line})" for each in modules]
+    texts = [f"{each.module} ({_script_file_text(setup, each.file)}, line {each.line})" for each in modules]
     return names_text(texts, _MAX_MODULES_SHOWN)
 
 
 def _script_file_text(setup: Setup, file: str) -> str:
-    return visible(file or Path(setup.profile.trainer.script).name)
+    return file or Path(setup.profile.trainer.script).name
 
 
 def _python_text(setup: Setup, tool: Toolchain) -> str:
-    return (
-        f"the image {visible(setup.profile.container.image)}" if _is_in_container(setup) else display_path(tool.python)
-    )
+    return f"the image {setup.profile.container.image}" if _is_in_container(setup) else display_path(tool.python)
 
 
 def _is_in_container(setup: Setup) -> bool:
@@ -143,7 +141,7 @@ def _other_python_change(setup: Setup, modules: Sequence[str], minor_version: in
         as_able = setup.toolchain is None or bool(tool.cuda) >= bool(setup.toolchain.cuda)
         if has_all and as_able and not why_python_unusable(setup.profile, tool):
             name = display_path(tool.python)
-            why = f"Python {visible(tool.version)}, torch {visible(tool.torch or '')}"
+            why = f"Python {tool.version}, torch {tool.torch or ''}"
             return Change(f"use {name}", why, (("trainer.python", tool.python),))
     return None
 

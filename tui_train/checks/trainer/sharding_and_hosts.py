@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from tui_train.base.text import quantity, visible
+from tui_train.base.text import quantity
 from tui_train.channel.ssh import is_host_name
 from tui_train.checks.finding import Finding, error, warning
 from tui_train.facts.types import Facts
@@ -51,9 +51,7 @@ def unusable_sharding_strategy(setup: Setup) -> Iterator[Finding]:
         remedy = "Choose trainer.strategy=ddp, or more GPUs, or trainer.offload (to main memory)."
         yield error(key, message, remedy, change=offload)
     elif not setup.preset.strategies:
-        message = (
-            f"{strategy} works only if {visible(trainer.script)} uses accelerate, which could not be seen in its source"
-        )
+        message = f"{strategy} works only if {trainer.script} uses accelerate, which could not be seen in its source"
         remedy = "The script must call Accelerator.prepare, or use the Trainer of transformers or TRL."
         yield warning(key, message, remedy)
 
@@ -67,7 +65,7 @@ def _unusable_strategy_error(setup: Setup, reason: str) -> Finding:
         )
     elif setup.device == "cuda" and "fsdp2" in setup.preset.strategies:
         change = Change("strategy fsdp2", "the trainer can be sharded by it", (("trainer.strategy", "fsdp2"),))
-    message = f"{trainer.strategy} cannot be used: {visible(reason)}"
+    message = f"{trainer.strategy} cannot be used: {reason}"
     return error("trainer.strategy", message, f"{change.title.capitalize()}.", change=change)
 
 
@@ -84,7 +82,7 @@ def invalid_hosts_or_address(setup: Setup) -> Iterator[Finding]:
         remedy = "Set nodes.address to its IP address, as the other machines see it."
         yield error("nodes.address", message, remedy)
     elif any(letter.isspace() or not letter.isprintable() for letter in nodes.address):
-        message = f"{visible(nodes.address)!r} is not an address"
+        message = f"{nodes.address!r} is not an address"
         yield error("nodes.address", message, "Set nodes.address to one IP address or host name.")
     elif nodes.address == "localhost":
         message = "nodes.address is this machine's name for itself (localhost): other machines would not find it"
@@ -142,16 +140,16 @@ def _host_errors(profile: Profile, facts: Facts) -> Iterator[Finding]:
         message = "Slurm chooses the machines itself, so nodes.hosts cannot name them"
         yield error("nodes.hosts", message, "Leave nodes.hosts empty.", change=no_hosts)
     if len(nodes.hosts) == 1:
-        message = f"{visible(nodes.hosts[0])} is the only host in nodes.hosts, which is for several machines"
+        message = f"{nodes.hosts[0]} is the only host in nodes.hosts, which is for several machines"
         remedy = "Name the machine that starts the run, then the others; or leave nodes.hosts empty."
         yield error("nodes.hosts", message, remedy, change=no_hosts)
     for host in dict.fromkeys(nodes.hosts):
         if not is_host_name(host):
-            message = f"{visible(host)} is not a host name"
+            message = f"{host} is not a host name"
             remedy = "Name each host as for ssh: HOST or USER@HOST (nodes.hosts)."
             yield error("nodes.hosts", message, remedy)
         elif nodes.hosts.count(host) > 1:
-            message, remedy = f"{visible(host)} is named twice", "Name each machine once (nodes.hosts)."
+            message, remedy = f"{host} is named twice", "Name each machine once (nodes.hosts)."
             yield error("nodes.hosts", message, remedy)
     if nodes.count not in {1, len(nodes.hosts)}:
         message = f"nodes.count is {nodes.count}, and {len(nodes.hosts)} hosts are named"

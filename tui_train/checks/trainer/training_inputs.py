@@ -8,7 +8,7 @@ from pathlib import Path
 from tui_train.base import secrets, webhook
 from tui_train.base.app_paths import webhooks_folder
 from tui_train.base.errors import BadInput
-from tui_train.base.text import display_path, nearest_path_clause, visible
+from tui_train.base.text import display_path, nearest_path_clause
 from tui_train.checks.finding import EnvironmentInstall, Finding, error, warning
 from tui_train.checks.trainer.declared_arguments import PROFILE_KEYS_OF_MODEL_AND_DATA
 from tui_train.facts.types import PathState, Toolchain
@@ -75,7 +75,7 @@ def unusable_training_python(setup: Setup) -> Iterator[Finding]:
     else:
         packages = " ".join(("torch", *(setup.trainer.needed_packages() or ("accelerate",))))
         install = f"{make} name one that has them (trainer.python), or `pip install {packages}` there."
-    chosen = visible(profile.trainer.python)
+    chosen = profile.trainer.python
     unchosen = [tool for tool in facts.toolchains if tool.unchosen and profile.trainer.python in {"", tool.python}]
     if setup.toolchain is None and unchosen:
         yield _untrusted_python_finding(unchosen[0], install)
@@ -88,7 +88,7 @@ def unusable_training_python(setup: Setup) -> Iterator[Finding]:
             f"{_LABEL_OF_PYTHON_ON_PATH if tool.label == 'PATH' else tool.label or tool.python} {problem}"
             for tool, problem in setup.python_problems
         ]
-        message = f"no Python here can train this: {visible('; '.join(problems)) or 'none was found'}"
+        message = f"no Python here can train this: {'; '.join(problems) or 'none was found'}"
         new = EnvironmentInstall(setup.trainer.package_set, "install what is missing")
         can_make = facts.can_create_environment and not more
         size = _CUDA_ENVIRONMENT_SIZE_TEXT if facts.machine.gpus else _ENVIRONMENT_SIZE_TEXT
@@ -96,7 +96,7 @@ def unusable_training_python(setup: Setup) -> Iterator[Finding]:
         keys = keys if can_make else ""
         yield error("trainer.python", message, install, install=new if can_make else None, keys=keys, machine=True)
     elif problem := why_python_unusable(profile, setup.toolchain):
-        message = f"{visible(setup.toolchain.python)} {visible(problem)}"
+        message = f"{setup.toolchain.python} {problem}"
         remedy = "Choose another Python (trainer.python)." if setup.toolchain.problem else install
         yield error("trainer.python", message, remedy, machine=True)
 
@@ -109,7 +109,7 @@ def _use_similar_path_change(profile: Profile, key: str, path: str, similar_path
     new: fields.FieldValue = similar_path
     if isinstance(value, tuple):
         new = tuple(similar_path if each == path else each for each in value)
-    return Change(f"use {visible(similar_path.rpartition('/')[2])}", "it exists", ((key, new),))
+    return Change(f"use {similar_path.rpartition('/')[2]}", "it exists", ((key, new),))
 
 
 def _untrusted_python_finding(tool: Toolchain, install_remedy: str) -> Finding:
@@ -147,14 +147,14 @@ def unusable_paths(setup: Setup) -> Iterator[Finding]:
         state = facts.paths.get(path, kind)
         if path and state != kind:
             what = {"missing": "does not exist", "unreadable": "cannot be read"}.get(state, f"is not a {kind}")
-            host = visible(facts.other_machine)
+            host = facts.other_machine
             where = f" on {host}" if host else ""
             near = facts.similar_paths.get(path, "") if state == "missing" else ""
-            message = f"{fields.get_field(key).label.lower()}: {visible(path)} {what}{where}"
+            message = f"{fields.get_field(key).label.lower()}: {path} {what}{where}"
             message += nearest_path_clause(path, near)
             remedy = f"Name a {kind} that exists and that you may read ({key})."
             if host and state == "missing" and key != "trainer.working_directory":
-                send = f"tui-train send {visible(profile.name)} --on {host}"
+                send = f"tui-train send {profile.name} --on {host}"
                 remedy = f"Copy it there from here: {send}. Or name one that is there ({key})."
             yield error(key, message, remedy, change=_use_similar_path_change(profile, key, path, near))
     yield from _unusable_or_existing_output_folder(setup)
@@ -188,7 +188,7 @@ def _unusable_or_existing_output_folder(setup: Setup) -> Iterator[Finding]:
         change = Change("the run's own folder", "where runs are kept", ((key, ""),)) if profile.trainer.output else None
         yield error(key, message, remedy, change=change)
     elif facts.paths.get(output) == "folder":
-        message = f"the output folder {visible(output)} exists already"
+        message = f"the output folder {output} exists already"
         resumes = setup.preset.checkpoints or setup.trainer.resumes_itself
         goes_on = (
             "The run resumes from the newest complete checkpoint in it. To start fresh, name another folder "
@@ -225,17 +225,17 @@ def refused_environment_variables(setup: Setup) -> Iterator[Finding]:
     for name in trainer.secrets:
         if not secrets.has_secret_format(name) and not (name.isidentifier() and name.isascii()):
             # After an equals sign comes its value.
-            message = f"{visible(name.partition('=')[0])!r} is not a variable name"
+            message = f"{name.partition('=')[0]!r} is not a variable name"
             remedy = "Write only the name of a variable, such as HF_TOKEN (trainer.secrets)."
             yield error("trainer.secrets", message, remedy)
     for name, value in trainer.environment.items():
         if name in _THREAD_COUNT_VARIABLES and not re.fullmatch(r"\s*[1-9]\d*(,[1-9]\d*)*\s*", value):
-            message = f"{name}={visible(value)} is not a number of threads"
+            message = f"{name}={value} is not a number of threads"
             change = remove_variables_change(setup.profile, (name,), "chosen for you from the cores")
             remedy = "Give a whole number from 1 on (trainer.environment)."
             yield error("trainer.environment", message, remedy, change=change)
         if not (name.isidentifier() and name.isascii()):
-            message = f"{visible(name)!r} is not a variable name"
+            message = f"{name!r} is not a variable name"
             remedy = "Use letters, digits and _ (trainer.environment)."
             yield error("trainer.environment", message, remedy)
 
@@ -248,7 +248,7 @@ def secret_values_in_profile(setup: Setup) -> Iterator[Finding]:
             yield Finding(
                 level="error" if secret.certain else "warning",
                 key=secret.key,
-                message=f"{visible(secret.description)} looks like a secret, and {what} written to files",
+                message=f"{secret.description} looks like a secret, and {what} written to files",
                 remedy=_SECRET_REMEDY_BY_KEY.get(secret.key, _READ_FROM_VARIABLE_REMEDY),
             )
 
@@ -260,8 +260,7 @@ def webhook_file_missing_on_other_machine(setup: Setup) -> Iterator[Finding]:
     if host and path.parent == webhooks_folder():
         yield error(
             "notify.webhook",
-            f"the webhook's address lies in a file on this machine, and {visible(host)}, where the run is, "
-            "cannot read it",
+            f"the webhook's address lies in a file on this machine, and {host}, where the run is, cannot read it",
             "Export the address there as a variable and set notify.webhook to $NAME, or name a file there (mode 0600).",
         )
 
@@ -301,7 +300,7 @@ def arguments_setting_recipe_values(setup: Setup) -> Iterator[Finding]:
         # Without an accumulation that it takes, it cannot be lowered anyway.
         and setup.ladder_context.accepted_placeholders & batch.BATCH_PLACEHOLDERS != {"micro_batch"}
     ):
-        message = f"{visible(words)} in your arguments sets the batch: if memory runs out, no smaller one can be tried"
+        message = f"{words} in your arguments sets the batch: if memory runs out, no smaller one can be tried"
         remedy = "Remove it from trainer.arguments, and set recipe.micro_batch and recipe.global_batch."
         yield warning("trainer.arguments", message, remedy, change=move_to_recipe)
 
@@ -317,7 +316,7 @@ def _set_by_argument_and_recipe_finding(words: str, value_label: str, preset: Pr
     return Finding(
         level="warning" if recipe_wins else "error",
         key="trainer.arguments",
-        message=f"{visible(words)} in your arguments {wins}",
+        message=f"{words} in your arguments {wins}",
         remedy=f"Remove it from trainer.arguments, or leave the {value_label} of the recipe unset.",
         change=change,
     )
