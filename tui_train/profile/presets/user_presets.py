@@ -1,6 +1,7 @@
 """The user's presets: one TOML file each in the configuration folder, read strictly; a broken one hides no other."""
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -87,109 +88,98 @@ def msgspec_message_with_key_first(message: str) -> str:
     return visible(f"{match[2]}: {match[1].replace('`', '')}" if match else message)
 
 
-def _preset_problems(preset: Preset) -> list[tuple[str, str]]:
-    """Return the key and the problem of each invalid value in a well-formed preset."""
-    problems: list[tuple[str, str]] = []
+_Problems = Iterator[tuple[str, str]]
+
+
+def _preset_problems(preset: Preset) -> _Problems:
+    """Yield the key and the problem of each invalid value in a well-formed preset."""
     if not preset.label.strip():
-        problems.append(("label", "is empty"))
+        yield "label", "is empty"
     if preset.module and not _MODULE_NAME_PATTERN.fullmatch(preset.module):
-        problems.append(("module", f"{preset.module} is not a module such as package.train"))
+        yield "module", f"{preset.module} is not a module such as package.train"
+    yield from _argument_and_variable_problems(preset)
+    if preset.file:
+        yield from _trainer_file_problems(preset.file)
+    if preset.checkpoints:
+        yield from _checkpoint_problems(preset.checkpoints, has_file=preset.file is not None)
+    yield from _graceful_stop_problems(preset.stop)
+    for name in preset.defaults.keys() - NAMES_OF_DECLARABLE_DEFAULTS:
+        yield f"defaults.{name}", "is not a value that can have a default"
+    for number, expression in enumerate(preset.log):
+        if why := why_expression_unusable(expression):
+            yield f"log[{number}]", why
+
+
+def _argument_and_variable_problems(preset: Preset) -> _Problems:
     for number, argument in enumerate(preset.arguments):
-        problems += _placeholder_problems(f"arguments[{number}].words", *argument.words)
-        problems += _condition_problems(f"arguments[{number}].when", argument.when)
+        yield from _placeholder_problems(f"arguments[{number}].words", *argument.words)
+        yield from _condition_problems(f"arguments[{number}].when", argument.when)
     for number, variable in enumerate(preset.variables):
         if not (variable.name.isidentifier() and variable.name.isascii()):
-            problems.append((f"variables[{number}].name", f"{variable.name} is not a variable name"))
-        problems += _placeholder_problems(f"variables[{number}].value", variable.value)
+            yield f"variables[{number}].name", f"{variable.name} is not a variable name"
+        yield from _placeholder_problems(f"variables[{number}].value", variable.value)
         if {"output", "config"} & set(PLACEHOLDER_PATTERN.findall(variable.value)):
-            problems.append(
-                (
-                    f"variables[{number}].value",
-                    ("a path of the run folder cannot be passed by a variable: pass it as an argument"),
-                )
-            )
-        problems += _condition_problems(f"variables[{number}].when", variable.when)
-    if preset.file:
-        problems += _trainer_file_problems(preset.file)
-    if preset.checkpoints:
-        problems += _checkpoint_problems(preset.checkpoints, has_file=preset.file is not None)
-    problems += _graceful_stop_problems(preset.stop)
-    problems += [
-        (f"defaults.{name}", "is not a value that can have a default")
-        for name in preset.defaults.keys() - NAMES_OF_DECLARABLE_DEFAULTS
-    ]
-    log_problems = [
-        (f"log[{number}]", why_expression_unusable(expression)) for number, expression in enumerate(preset.log)
-    ]
-    return problems + [(key, why) for key, why in log_problems if why]
+            why = "a path of the run folder cannot be passed by a variable: pass it as an argument"
+            yield f"variables[{number}].value", why
+        yield from _condition_problems(f"variables[{number}].when", variable.when)
 
 
-def _placeholder_problems(key: str, *texts: str, extra_placeholder: str = "") -> list[tuple[str, str]]:
-    unknown = [
-        name
-        for text in texts
-        for name in PLACEHOLDER_PATTERN.findall(text)
-        if name not in {*KEY_BY_PLACEHOLDER, extra_placeholder}
-    ]
-    problems = [(key, f"{{{name}}} is not a placeholder") for name in unknown]
-    return problems + [(key, "holds a NUL byte") for text in texts if "\0" in text]
+def _placeholder_problems(key: str, *texts: str, extra_placeholder: str = "") -> _Problems:
+    for text in texts:
+        for name in PLACEHOLDER_PATTERN.findall(text):
+            if name not in {*KEY_BY_PLACEHOLDER, extra_placeholder}:
+                yield key, f"{{{name}}} is not a placeholder"
+        if "\0" in text:
+            yield key, "holds a NUL byte"
 
 
-def _condition_problems(key: str, condition: str) -> list[tuple[str, str]]:
+def _condition_problems(key: str, condition: str) -> _Problems:
     if condition and ("=" not in condition or condition_placeholder(condition) not in KEY_BY_PLACEHOLDER):
-        return [(key, f"{condition} is not NAME=VALUE or NAME!=VALUE with a known name")]
-    return []
+        yield key, f"{condition} is not NAME=VALUE or NAME!=VALUE with a known name"
 
 
-def _file_value_problems(
-    key: str, values: tuple[TrainerFileValue, ...], extra_placeholder: str = ""
-) -> list[tuple[str, str]]:
-    problems = []
+def _file_value_problems(key: str, values: tuple[TrainerFileValue, ...], extra_placeholder: str = "") -> _Problems:
     for number, value in enumerate(values):
         if not all(value.key.split(".")):
-            problems.append((f"{key}[{number}].key", f"{value.key!r} is not a key such as training.batch_size"))
-        problems += _placeholder_problems(
-            f"{key}[{number}].value", *nested_texts(value.value), extra_placeholder=extra_placeholder
-        )
-        problems += _condition_problems(f"{key}[{number}].when", value.when)
-    return problems
+            yield f"{key}[{number}].key", f"{value.key!r} is not a key such as training.batch_size"
+        texts = nested_texts(value.value)
+        yield from _placeholder_problems(f"{key}[{number}].value", *texts, extra_placeholder=extra_placeholder)
+        yield from _condition_problems(f"{key}[{number}].when", value.when)
 
 
-def _trainer_file_problems(file: TrainerFile) -> list[tuple[str, str]]:
-    problems = _file_value_problems("file.values", file.values)
+def _trainer_file_problems(file: TrainerFile) -> _Problems:
+    yield from _file_value_problems("file.values", file.values)
     for number, dropped in enumerate(file.without):
-        problems += _condition_problems(f"file.without[{number}].when", dropped.when)
+        yield from _condition_problems(f"file.without[{number}].when", dropped.when)
     if not _YAML_FILE_NAME_PATTERN.fullmatch(file.path) or file.path in _LAUNCHER_CONFIG_FILE_NAMES:
-        problems.append(("file.path", f"{file.path} is not a usable name such as config.yaml"))
+        yield "file.path", f"{file.path} is not a usable name such as config.yaml"
     if any("{config}" in text for value in file.values for text in nested_texts(value.value)):
-        problems.append(("file.values", "a file cannot contain its own path, {config}"))
-    return problems
+        yield "file.values", "a file cannot contain its own path, {config}"
 
 
-def _checkpoint_problems(checkpoints: CheckpointRules, *, has_file: bool) -> list[tuple[str, str]]:
-    problems = _placeholder_problems("checkpoints.resume", *checkpoints.resume, extra_placeholder="checkpoint")
-    problems += _file_value_problems("checkpoints.values", checkpoints.values, extra_placeholder="checkpoint")
+def _checkpoint_problems(checkpoints: CheckpointRules, *, has_file: bool) -> _Problems:
+    yield from _placeholder_problems("checkpoints.resume", *checkpoints.resume, extra_placeholder="checkpoint")
+    yield from _file_value_problems("checkpoints.values", checkpoints.values, extra_placeholder="checkpoint")
     if checkpoints.values and not has_file:
-        problems.append(("checkpoints.values", "there is no [file] table for them"))
+        yield "checkpoints.values", "there is no [file] table for them"
     if bool(checkpoints.prefix) == bool(checkpoints.file):
-        problems.append(("checkpoints", "give either prefix or file"))
+        yield "checkpoints", "give either prefix or file"
     if not checkpoints.resume and not checkpoints.values:
-        problems.append(("checkpoints.resume", "is empty: set how a run resumes"))
+        yield "checkpoints.resume", "is empty: set how a run resumes"
     for key, names in (
         ("prefix", (checkpoints.prefix, checkpoints.suffix)),
         ("file", (checkpoints.file,)),
         ("complete", checkpoints.complete),
     ):
         if any(name in {".", ".."} or "\0" in name or (key != "complete" and "/" in name) for name in names):
-            problems.append((f"checkpoints.{key}", "is not a file name in the output folder"))
-    return problems
+            yield f"checkpoints.{key}", "is not a file name in the output folder"
 
 
-def _graceful_stop_problems(stop: GracefulStop) -> list[tuple[str, str]]:
-    problems = [("stop.arguments", "holds a NUL byte") for word in stop.arguments if "\0" in word]
+def _graceful_stop_problems(stop: GracefulStop) -> _Problems:
+    if "\0" in "".join(stop.arguments):
+        yield "stop.arguments", "holds a NUL byte"
     if not 1 <= stop.grace <= _MAX_GRACE_SECONDS:
-        problems.append(("stop.grace", f"is not a number of seconds from 1 to {_MAX_GRACE_SECONDS}"))
-    problems += _condition_problems("stop.when", stop.when)
+        yield "stop.grace", f"is not a number of seconds from 1 to {_MAX_GRACE_SECONDS}"
+    yield from _condition_problems("stop.when", stop.when)
     if stop.needs and not _LIBRARY_VERSION_PATTERN.fullmatch(stop.needs):
-        problems.append(("stop.needs", f"{stop.needs} is not a library and version such as transformers 5.0"))
-    return problems
+        yield "stop.needs", f"{stop.needs} is not a library and version such as transformers 5.0"
