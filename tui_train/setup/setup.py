@@ -44,13 +44,11 @@ from tui_train.trainers.script import script_or_module_to_start
 from tui_train.trainers.trainer import Trainer
 
 MODEL_SIZE_PLACEHOLDERS = frozenset({"layers", "hidden_size", "ffn_hidden_size", "heads"})
-# What all attempts of a plan share: none of it is chosen again for a fallback.
-_PARTS_SHARED_BY_ATTEMPTS = (
+# What the Python, the cards and the launcher are is not chosen again where defaults of ours are added.
+_MACHINE_PARTS = (
     "toolchain", "gpu_verdicts", "gpus", "device", "launcher", "first_machine_processes", "world_size", "model_copies",
-    "communication_backend", "launcher_config", "preset", "trainer", "accepted_placeholders", "effective_values",
-    "effective_profile_of_first_attempt", "ladder_context",
+    "communication_backend", "launcher_config",
 )  # fmt: skip
-_MACHINE_PARTS_SHARED_BY_ATTEMPTS = _PARTS_SHARED_BY_ATTEMPTS[: _PARTS_SHARED_BY_ATTEMPTS.index("preset")]
 
 _Answer = TypeVar("_Answer")
 
@@ -72,13 +70,13 @@ class Setup:
     def with_defaults(self, defaults: Mapping[str, EffectiveValue]) -> "Setup":
         """Return the setup with defaults of ours in place of the trainer's, on the same Python, cards and launcher."""
         other = Setup(self.profile, self.facts, defaults)
-        other.__dict__.update({name: getattr(self, name) for name in _MACHINE_PARTS_SHARED_BY_ATTEMPTS})
+        other.__dict__.update({name: getattr(self, name) for name in _MACHINE_PARTS})
         return other
 
     def for_attempt(self, effective_profile: Profile) -> "Setup":
         """Return the setup of another attempt by its effective profile; all else is shared."""
-        for name in _PARTS_SHARED_BY_ATTEMPTS:
-            getattr(self, name)
+        # Of what the copies share, these two follow from the effective profile, which is replaced.
+        _ = self.ladder_context, self.effective_profile_of_first_attempt
         other = copy(self)
         other.__dict__.pop("trainer_options", None)
         other.__dict__.update(effective_profile=effective_profile, _answer_by_question={})
