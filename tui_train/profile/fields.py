@@ -137,7 +137,7 @@ def parse_value(row: Field, text: str) -> FieldValue:
     Relative paths are taken from the current folder.
     """
     unset = row.optional and not text.strip()
-    value = None if unset else _PARSER_BY_KIND[row.kind](row, text)
+    value = None if unset else absolute_value(row, _PARSER_BY_KIND[row.kind](row, text))
     _require_value_within_limits(row, value)
     return value
 
@@ -209,7 +209,18 @@ def absolute_path(path: str, folder: Path) -> str:
     return str(Path(folder, expand_home(path))) if path else ""
 
 
-def absolute_field_path(row: Field, path: str, folder: Path) -> str:
+def absolute_value(row: Field, value: FieldValue, folder: Path | None = None) -> FieldValue:
+    """Return a value with its relative paths taken from a folder (None: the current one); others as they are."""
+    make_absolute = _ABSOLUTE_BY_KIND.get(row.kind)
+    if make_absolute is None:
+        return value
+    start = folder or Path.cwd()
+    if isinstance(value, tuple):
+        return tuple(make_absolute(row, str(each), start) for each in value)
+    return make_absolute(row, str(value), start)
+
+
+def _absolute_field_path(row: Field, path: str, folder: Path) -> str:
     """Return a field's path as absolute; a Python without a slash is the one on PATH, as in a shell."""
     if row.key != "trainer.python" or not path or "/" in path or path.startswith("~"):
         return absolute_path(path, folder)
@@ -219,7 +230,7 @@ def absolute_field_path(row: Field, path: str, folder: Path) -> str:
     return absolute_path(program, Path.cwd())
 
 
-def absolute_model_reference(path: str, folder: Path) -> str:
+def _absolute_model_reference(_: Field, path: str, folder: Path) -> str:
     """Return the id of a model of the Hub as it is, a path as absolute; a folder there is no id, as in transformers."""
     text = path.strip()
     if not hub_cache.is_valid_model_id(text):
@@ -230,7 +241,7 @@ def absolute_model_reference(path: str, folder: Path) -> str:
         return text
 
 
-def absolute_webhook_reference(row: Field, text: str, folder: Path) -> str:
+def _absolute_webhook_reference(row: Field, text: str, folder: Path) -> str:
     """Return an address or $NAME as it is, a path as absolute; BadInput shows nothing of what may be a secret."""
     word = text.strip()
     if not word or webhook.is_webhook_address(word) or webhook.is_variable_reference(word):
@@ -241,10 +252,19 @@ def absolute_webhook_reference(row: Field, text: str, folder: Path) -> str:
     raise BadInput(f"{row.label} is no address", remedy)
 
 
-def absolute_reward_name(text: str, folder: Path) -> str:
+def _absolute_reward_name(_: Field, text: str, folder: Path) -> str:
     """Return PATH.py:FUNCTION with its whole path; any other name of a reward as it is."""
     path, colon, name = text.rpartition(":")
     return f"{absolute_path(path, folder)}:{name}" if colon and path else text
+
+
+_ABSOLUTE_BY_KIND: dict[FieldKind, Callable[[Field, str, Path], str]] = {
+    "path": _absolute_field_path,
+    "paths": lambda _row, path, folder: absolute_path(path, folder),
+    "model": _absolute_model_reference,
+    "rewards": _absolute_reward_name,
+    "webhook": _absolute_webhook_reference,
+}
 
 
 def _parse_integer(row: Field, text: str) -> int:
@@ -308,9 +328,9 @@ def is_dotted_name(name: str) -> bool:
 _PARSER_BY_KIND: dict[FieldKind, Callable[[Field, str], FieldValue]] = {
     "choice": lambda _row, text: text.strip(),
     "text": lambda _row, text: text,
-    "path": lambda row, text: absolute_field_path(row, text.lstrip(), Path.cwd()),
-    "paths": lambda row, text: tuple(absolute_path(path, Path.cwd()) for path in typed_lists.split_values(row, text)),
-    "model": lambda _row, text: absolute_model_reference(text.lstrip(), Path.cwd()),
+    "path": lambda _row, text: text.lstrip(),
+    "paths": typed_lists.split_values,
+    "model": lambda _row, text: text.lstrip(),
     "integer": _parse_integer,
     "integers": lambda row, text: tuple(_parse_integer(row, word) for word in typed_lists.split_values(row, text)),
     "number": _parse_number,
@@ -318,10 +338,8 @@ _PARSER_BY_KIND: dict[FieldKind, Callable[[Field, str], FieldValue]] = {
     "switch": _parse_switch,
     "words": typed_lists.split_values,
     "names": lambda row, text: tuple(filter(None, typed_lists.split_values(row, text))),
-    "rewards": lambda row, text: tuple(
-        absolute_reward_name(name, Path.cwd()) for name in typed_lists.split_values(row, text)
-    ),
+    "rewards": typed_lists.split_values,
     "table": _parse_table,
     "dotted": _parse_dotted_table,
-    "webhook": lambda row, text: absolute_webhook_reference(row, text, Path.cwd()),
+    "webhook": lambda _row, text: text,
 }

@@ -87,7 +87,9 @@ def profile_from_toml(text: bytes | str, source: str = "the profile", folder: Pa
             (f"{source}: {msgspec_message_with_key_first(str(error))}"), "Fix that value in the file."
         ) from None
     with _errors_naming_source(source):
-        profile = _with_absolute_paths(profile, folder or Path.cwd())
+        for row in fields.FIELDS.values():
+            value = fields.absolute_value(row, fields.get_value(profile, row.key), folder)
+            profile = fields.profile_with_value(profile, row.key, value)
         require_known_preset(profile)
     return profile
 
@@ -287,20 +289,3 @@ def _refuse_unknown_key(key: str, source: str) -> None:
     sections = tuple(dict.fromkeys(known.partition(".")[0] for known in fields.FIELDS))
     remedy = fields.similar_key_remedy(key) if "." in key else fields.similar_word_remedy(key, ("schema", *sections))
     raise BadInput(f"{source}: {visible(key)} is not a key", remedy)
-
-
-def _with_absolute_paths(profile: Profile, folder: Path) -> Profile:
-    for row in fields.FIELDS.values():
-        value = fields.get_value(profile, row.key)
-        if row.kind == "path":
-            value = fields.absolute_field_path(row, str(value), folder)
-        elif row.kind == "model":
-            value = fields.absolute_model_reference(str(value), folder)
-        elif row.kind == "webhook":
-            value = fields.absolute_webhook_reference(row, str(value), folder)
-        elif row.kind == "rewards" and isinstance(value, tuple):
-            value = tuple(fields.absolute_reward_name(str(name), folder) for name in value)
-        elif row.kind == "paths" and isinstance(value, tuple):
-            value = tuple(fields.absolute_path(str(path), folder) for path in value)
-        profile = fields.profile_with_value(profile, row.key, value)
-    return profile

@@ -110,10 +110,9 @@ class ImportTable:
     def parsed(self, key: str, text: str) -> fields.FieldValue:
         """Return a text as the value of a key, relative paths from the folder; BadInput where it is none."""
         row = fields.get_field(key)
-        if row.kind == "path":
-            return fields.absolute_field_path(row, self.path_on_machine(text), self.folder)
-        if row.kind == "model":
-            return fields.absolute_model_reference(text, self.folder)
+        if row.kind in {"path", "model"}:
+            path = self.path_on_machine(text) if row.kind == "path" else text
+            return fields.absolute_value(row, path, self.folder)
         return (text,) if row.kind in {"words", "names"} else fields.parse_value(row, text)
 
     def path_on_machine(self, path: str) -> str:
