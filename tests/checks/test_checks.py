@@ -1019,7 +1019,7 @@ def test_hosts_with_the_same_fault_are_named_together():
     many = tuple("abcdefgh")
     where = replace(peers(), training_hosts=dict.fromkeys(many[1:], TrainingHost(problem="\x1b[1mno")))
     (finding,) = found({"nodes.hosts": many, "recipe.global_batch": 256}, where)
-    assert finding.message == "b, c, d, e and 3 others: \\x1b[1mno"
+    assert finding.message == "b, c, d, e and 3 more: \\x1b[1mno"
     assert finding.change.edits == (("nodes.hosts", ()),)
     some = replace(peers(), training_hosts={"h": TrainingHost(problem="no")})
     (finding, *_) = found({"nodes.hosts": many, "recipe.global_batch": 256}, some)

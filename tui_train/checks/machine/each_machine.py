@@ -11,10 +11,8 @@ from tui_train.checks.finding import CheckFunction, Finding
 from tui_train.facts.types import Gpu, Machine
 from tui_train.profile.types import Profile
 from tui_train.setup.machine.communication import is_disabled_in_nccl
-from tui_train.setup.machine.other_hosts import choose_host_cards, processes_per_machine
+from tui_train.setup.machine.other_hosts import MAX_NAMED_HOSTS, choose_host_cards, processes_per_machine
 from tui_train.setup.setup import Setup
-
-_MAX_NAMED_HOSTS = 4
 
 
 class TrainingMachine(NamedTuple):
@@ -64,7 +62,7 @@ def on_each_machine(check: Callable[[Setup, TrainingMachine], Iterator[Finding]]
             if not any(hosts):
                 yield finding
                 continue
-            message = f"{names_text([*hosts], _MAX_NAMED_HOSTS)}: {finding.message}"
+            message = f"{names_text([*hosts], MAX_NAMED_HOSTS)}: {finding.message}"
             yield replace(finding, key="nodes.hosts", message=message)
 
     return check_machines

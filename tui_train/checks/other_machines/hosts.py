@@ -4,38 +4,20 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
-from tui_train.base.text import quantity
+from tui_train.base.text import names_text, quantity
 from tui_train.checks.finding import Finding, error
 from tui_train.facts.types import ContainerEngine, ContainerImage, Facts, Gpu, Toolchain, TrainingHost
 from tui_train.launchers import LAUNCHERS
 from tui_train.profile.changes import Change
 from tui_train.profile.types import Profile
-from tui_train.setup.machine.other_hosts import choose_host_cards, processes_per_machine
+from tui_train.setup.machine.other_hosts import MAX_NAMED_HOSTS, choose_host_cards, processes_per_machine
 from tui_train.setup.machine.toolchain import find_image
 from tui_train.setup.setup import Setup
 
-# Hosts that are named in one finding.
-_MAX_NAMED_HOSTS = 4
 # Seconds after which clocks confuse whoever reads the logs.
 _MAX_CLOCK_OFFSET_SECONDS = 30.0
 _SAME_VERSIONS_REMEDY = "Install the same versions on all hosts."
 _COMPARED_PACKAGES = ("trl", "peft", "deepspeed", "nemo_toolkit")
-
-
-class _FirstHost(NamedTuple):
-    """The host on which it starts, and what it trains with; `allows_uneven`: the others may have numbers of their own.
-
-    `imports` are the modules that the script needs and this host has.
-    """
-
-    host: str
-    facts: Facts
-    toolchain: Toolchain | None
-    gpus: tuple[Gpu, ...]
-    allows_uneven: bool
-    imports: tuple[str, ...]
-    image: ContainerImage | None
-    """The image, where it trains in a container."""
 
 
 class _HostProblem(NamedTuple):
@@ -72,17 +54,8 @@ def host_differences(setup: Setup) -> Iterator[Finding]:
         if peer.same_as:
             yield _machine_named_twice_finding(profile, peer.same_as, host)
     by_problem: dict[_HostProblem, list[str]] = {}
-    allows_uneven = LAUNCHERS[setup.launcher].allows_uneven and setup.trainer.allows_uneven
-    # A number of processes that is wrong for the first host is a finding of its own.
-    compares = setup.device == "cuda" and (
-        profile.nodes.uneven_processes or setup.first_machine_processes == len(setup.gpus)
-    )
-    imports = _imports_of_first_host(setup)
-    image = find_image(setup.profile, facts) if setup.profile.container.engine != "none" else None
-    gpus = setup.gpus if compares else ()
-    first_host = _FirstHost(first, facts, setup.toolchain, gpus, allows_uneven, imports, image)
     for host, wanted in zip(others, processes_per_machine(setup)[1:], strict=False):
-        for problem in _host_problems(facts.training_hosts[host], wanted, first_host) if host in answered else ():
+        for problem in _host_problems(answered[host], wanted, setup) if host in answered else ():
             by_problem.setdefault(problem, []).append(host)
     for problem, names in by_problem.items():
         is_error = problem.level == "error"
@@ -93,18 +66,13 @@ def host_differences(setup: Setup) -> Iterator[Finding]:
         yield Finding(
             level=problem.level,
             key="nodes.hosts",
-            message=f"{_host_list_text(names)}: {problem.message}",
+            message=f"{names_text(names, MAX_NAMED_HOSTS)}: {problem.message}",
             remedy=remedy,
             keys=keys,
             machine=True,
             start=is_error,
             change=_fewer_processes_or_hosts_change(names, problem.possible_process_count, setup) if is_error else None,
         )
-
-
-def _imports_of_first_host(setup: Setup) -> tuple[str, ...]:
-    needed = [each.module for each in setup.script_source.imports] if setup.script_source else []
-    return tuple(name for name in needed if setup.toolchain and name in setup.toolchain.modules)
 
 
 def _is_first_host(facts: Facts, host: str) -> bool | None:
@@ -155,7 +123,7 @@ def _fewer_processes_or_hosts_change(names: list[str], processes: int, setup: Se
     counts = {host: current.get(host, setup.first_machine_processes) for host in profile.nodes.hosts} | dict.fromkeys(
         names, processes
     )
-    title = f"{quantity(processes, 'process', 'processes')} on {_host_list_text(names)}"
+    title = f"{quantity(processes, 'process', 'processes')} on {names_text(names, MAX_NAMED_HOSTS)}"
     total = quantity(sum(counts.values()), "process", "processes")
     return Change(title, f"{total} in all", (("nodes.processes", tuple(counts.values())),))
 
@@ -166,48 +134,51 @@ def _without_hosts_change(profile: Profile, names: list[str]) -> Change:
     hosts = tuple(profile.nodes.hosts[place] for place in kept) if len(kept) > 1 else ()
     counts = tuple(count for place, count in enumerate(profile.nodes.processes) if hosts and place in kept)
     values = (("nodes.hosts", hosts), *((("nodes.processes", counts),) if profile.nodes.processes else ()))
-    return Change(f"train without {_host_list_text(names)}", "fewer machines", values)
+    return Change(f"train without {names_text(names, MAX_NAMED_HOSTS)}", "fewer machines", values)
 
 
-def _host_list_text(names: list[str]) -> str:
-    more = len(names) - _MAX_NAMED_HOSTS
-    return ", ".join(names) if more <= 0 else f"{', '.join(names[:_MAX_NAMED_HOSTS])} and {quantity(more, 'other')}"
-
-
-def _host_problems(host: TrainingHost, process_count: int, first_host: _FirstHost) -> Iterator[_HostProblem]:
+def _host_problems(host: TrainingHost, process_count: int, setup: Setup) -> Iterator[_HostProblem]:
+    first = setup.profile.nodes.hosts[0]
     if host.problem:
         yield _HostProblem("error", host.problem, "")
         return
+    gpus = _compared_gpus(setup)
     if host.engine:
-        yield from _container_problems(host.engine, host.image, first_host)
-    elif first_host.toolchain:
-        yield from _python_problems(host, first_host.host, first_host.toolchain)
-        yield from _import_problems(host, first_host)
-    if first_host.gpus:
-        yield from _gpu_problems(host, process_count, first_host)
+        yield from _container_problems(host.engine, host.image, setup)
+    elif setup.toolchain:
+        yield from _python_problems(host, first, setup.toolchain)
+        yield from _import_problems(host, setup)
+    if gpus:
+        yield from _gpu_problems(host, process_count, gpus, setup)
     for path, state in host.paths.items():
-        if state in {"missing", "unreadable"} and first_host.facts.paths.get(path) in {"file", "folder"}:
+        if state in {"missing", "unreadable"} and setup.facts.paths.get(path) in {"file", "folder"}:
             why = "there is no" if state == "missing" else "it may not read"
-            yield _HostProblem("error", f"{why} {path}", f"Copy it there from {first_host.host}, to the same path.")
+            yield _HostProblem("error", f"{why} {path}", f"Copy it there from {first}, to the same path.")
     if abs(host.clock_offset) > _MAX_CLOCK_OFFSET_SECONDS:
         side = "ahead of" if host.clock_offset > 0 else "behind"
         # To the minute, or equal faults of hosts would differ.
         apart = quantity(max(1, round(abs(host.clock_offset) / 60)), "minute")
         yield _HostProblem(
             "warning",
-            f"the clock is about {apart} {side} that of {first_host.host}",
+            f"the clock is about {apart} {side} that of {first}",
             "Set the clock there (NTP): times in the logs do not match.",
         )
 
 
-def _container_problems(
-    engine: ContainerEngine, image: ContainerImage | None, first_host: _FirstHost
-) -> Iterator[_HostProblem]:
+def _compared_gpus(setup: Setup) -> tuple[Gpu, ...]:
+    """Return the first host's GPUs, none where its own number of processes is wrong: that is a finding of its own."""
+    uneven = setup.profile.nodes.uneven_processes
+    compares = setup.device == "cuda" and (uneven or setup.first_machine_processes == len(setup.gpus))
+    return setup.gpus if compares else ()
+
+
+def _container_problems(engine: ContainerEngine, image: ContainerImage | None, setup: Setup) -> Iterator[_HostProblem]:
+    first_image = find_image(setup.profile, setup.facts)
     if engine.problem or image is None:
         message = f"{engine.name} cannot be used: {engine.problem}"
         yield _HostProblem("error", message, "Fix that, or leave the host out.")
         return
-    if first_host.gpus and not engine.gpus:
+    if _compared_gpus(setup) and not engine.gpus:
         message = f"{engine.name} cannot show the GPUs to a container: NVIDIA's Container Toolkit is not set up for it"
         yield _HostProblem("error", message, "Install nvidia-container-toolkit there, or leave the host out.")
     if image.missing:
@@ -216,8 +187,8 @@ def _container_problems(
         yield _HostProblem("error", f"the image {image.name} is not there", fetch)
     elif image.problem:
         yield _HostProblem("error", f"the image {image.name} cannot be read: {image.problem}", "Fix that there.")
-    elif first_host.image and _are_different_images(image, first_host.image):
-        message = f"{image.name} is another image there than on {first_host.host}"
+    elif first_image and _are_different_images(image, first_image):
+        message = f"{image.name} is another image there than on {setup.profile.nodes.hosts[0]}"
         yield _HostProblem("error", message, "Put the same image on all hosts.")
 
 
@@ -262,12 +233,14 @@ def _python_problems(host: TrainingHost, first_name: str, first_toolchain: Toolc
         )
 
 
-def _import_problems(host: TrainingHost, first_host: _FirstHost) -> Iterator[_HostProblem]:
+def _import_problems(host: TrainingHost, setup: Setup) -> Iterator[_HostProblem]:
     modules = host.toolchain.modules if host.toolchain else ()
+    imports = [each.module for each in setup.script_source.imports] if setup.script_source else []
+    first_has = setup.toolchain.modules if setup.toolchain else ()
     # Of the others the versions are compared.
     compared = {*_compared_versions(host.toolchain), "torch"} if host.toolchain else set[str]()
-    missing = [name for name in first_host.imports if modules and name not in {*modules, *compared}]
-    if missing:
+    missing = [name for name in imports if name in first_has and name not in {*modules, *compared}]
+    if modules and missing:
         message = f"there is no {', '.join(missing)}, which the script imports"
         yield _HostProblem("error", message, "Install the same packages on all hosts.")
 
@@ -287,33 +260,36 @@ def _name_and_version_text(name: str, version: str | None) -> str:
     return f"{name} {version}" if version else f"no {name}"
 
 
-def _gpu_problems(host: TrainingHost, process_count: int, first_host: _FirstHost) -> Iterator[_HostProblem]:
+def _gpu_problems(
+    host: TrainingHost, process_count: int, first_gpus: tuple[Gpu, ...], setup: Setup
+) -> Iterator[_HostProblem]:
+    first = setup.profile.nodes.hosts[0]
+    allows_uneven = LAUNCHERS[setup.launcher].allows_uneven and setup.trainer.allows_uneven
     if host.machine is None:
-        remedy = f"nvidia-smi gave no answer there over ssh. {first_host.host} asks again when the run starts."
+        remedy = f"nvidia-smi gave no answer there over ssh. {first} asks again when the run starts."
         yield _HostProblem("warning", "its GPUs are not known", remedy)
         return
-    names = dict.fromkeys(gpu.name for gpu in first_host.gpus)
+    names = dict.fromkeys(gpu.name for gpu in first_gpus)
     cards, usable_count, why = choose_host_cards(host, process_count, names)
     if why:
         yield _HostProblem("error", f"no GPU there can train: {why}", "Fix that, or leave the host out (nodes.hosts).")
     elif not cards:
         has = quantity(usable_count, "GPU") if usable_count else "no GPU"
         expected = (
-            f"{first_host.host} trains on {process_count}"
-            if process_count == len(first_host.gpus)
+            f"{first} trains on {process_count}"
+            if process_count == len(first_gpus)
             else f"{process_count} are to train"
         )
-        uneven_remedy = "give each machine its own number (nodes.processes)"
-        alternative = (
-            uneven_remedy if first_host.allows_uneven else f"choose another number on {first_host.host} (hardware.gpus)"
-        )
+        alternative = f"choose another number on {first} (hardware.gpus)"
+        if allows_uneven:
+            alternative = "give each machine its own number (nodes.processes)"
         yield _HostProblem(
             "error",
             f"{has}, and {expected}",
             f"Leave the host out (nodes.hosts), or {alternative}.",
-            usable_count if first_host.allows_uneven else 0,
+            usable_count if allows_uneven else 0,
         )
     elif other := Counter(gpu.name for gpu in cards) - Counter({name: len(cards) for name in names}):
         kinds = ", ".join(f"{count} × {name}" for name, count in other.items())
         remedy = "The slowest sets the pace, and the memory estimate is for the GPUs of the first host."
-        yield _HostProblem("warning", f"{kinds}, and {first_host.host} trains on {', '.join(names)}", remedy)
+        yield _HostProblem("warning", f"{kinds}, and {first} trains on {', '.join(names)}", remedy)

@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
+from tui_train.base.text import names_text
 from tui_train.facts.gpus.gpu_sets import recommended_uuids
 from tui_train.facts.gpus.verdicts import gpu_verdicts
 from tui_train.facts.types import Gpu, TrainingHost
@@ -12,7 +13,7 @@ from tui_train.setup.machine.idle_cards import card_numbers_and_names_text
 from tui_train.setup.setup import Setup
 
 # Hosts that are named in one sentence.
-_MAX_NAMED_HOSTS = 4
+MAX_NAMED_HOSTS = 4
 
 
 class PlannedHostCards(NamedTuple):
@@ -65,8 +66,7 @@ def other_hosts_left_out_sentences(setup: Setup) -> Iterator[str]:
         if gpus := [gpu for gpu in there if gpu.uuid not in used]:
             hosts.setdefault(card_numbers_and_names_text(gpus), []).append(host)
     for names, host_names in hosts.items():
-        more = " …" if len(host_names) > _MAX_NAMED_HOSTS else ""
-        yield f"Left out on {', '.join(host_names[:_MAX_NAMED_HOSTS])}{more}: {names}."
+        yield f"Left out on {names_text(host_names, MAX_NAMED_HOSTS)}: {names}."
 
 
 def processes_per_machine(setup: Setup) -> tuple[int, ...]:
