@@ -5,7 +5,10 @@ from typing import Literal
 
 from tui_train.base.text import display_path
 from tui_train.checks.finding import Finding, note, warning
-from tui_train.checks.trainer.declared_arguments import lookalike_argument_change_by_key
+from tui_train.checks.trainer.declared_arguments import (
+    PROFILE_KEYS_OF_MODEL_AND_DATA,
+    lookalike_argument_change_by_key,
+)
 from tui_train.profile import fields
 from tui_train.profile.changes import Change
 from tui_train.profile.types import SCHEMA_VERSION, Profile
@@ -13,16 +16,8 @@ from tui_train.setup.recipe import no_effect
 from tui_train.setup.setup import Setup
 from tui_train.trainers import trainer_has_own_field
 
-# What is learned would be something else without them.
-_KEY_PREFIXES_CHANGING_RESULT = (
-    "recipe.",
-    "trainer.model",
-    "trainer.revision",
-    "trainer.data",
-    "trainer.validation_data",
-    "trainer.test_data",
-    "trainer.config",
-)
+# What is learned would be something else without them, or a value of the recipe.
+_KEYS_CHANGING_RESULT = PROFILE_KEYS_OF_MODEL_AND_DATA | {"trainer.revision"}
 # Checks of their own say more.
 _KEYS_CHECKED_ELSEWHERE = frozenset({"trainer.offload", "trainer.arguments"})
 
@@ -43,18 +38,14 @@ def unused_values(setup: Setup) -> Iterator[Finding]:
         if key == "trainer.output":
             yield _unpassed_output_finding(setup, change)
             continue
-        changes_result = key.startswith(_KEY_PREFIXES_CHANGING_RESULT)
+        changes_result = key.startswith("recipe.") or key in _KEYS_CHANGING_RESULT
         level: Literal["error", "warning", "note"] = "note" if key.startswith("communication.") else "warning"
         remedy = f"Leave {key} unset."
         if key in passes:
             remedy = f"Pass it by the argument of the script that has such a name, or leave {key} unset."
         elif changes_result and trainer_has_own_field(profile, "trainer.preset"):
-            where = (
-                f"the value into {file}"
-                if file
-                else (f"{{{key.partition('.')[2]}}} in trainer.arguments where it belongs")
-            )
-            remedy = f"Leave {key} unset, or write {where}."
+            where = f"{{{key.partition('.')[2]}}} in trainer.arguments where it belongs"
+            remedy = f"Leave {key} unset, or write {f'the value into {file}' if file else where}."
         yield Finding(
             level="error" if changes_result or key.startswith("tracking.") else level,
             key=key,

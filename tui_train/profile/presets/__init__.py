@@ -57,15 +57,10 @@ KEY_BY_PLACEHOLDER = {
     "trackio_project": "tracking.project",
 }
 
-# Values whose defaults a preset may declare.
+# Values whose defaults a preset may declare: those that may be left to the trainer.
 NAMES_OF_DECLARABLE_DEFAULTS = frozenset(
-    {
-        "layers", "hidden_size", "ffn_hidden_size", "heads",
-        "sequence_length", "micro_batch", "accumulation", "global_batch",
-        "learning_rate", "precision", "epochs", "steps", "warmup", "schedule", "weight_decay",
-        "activation_checkpointing", "checkpoint_every", "evaluate_every", "seed",
-    }
-)  # fmt: skip
+    {"accumulation", *(key for key in Recipe.__struct_fields__ if getattr(Recipe(), key) is None)}
+)
 
 Scalar = str | int | float | bool
 

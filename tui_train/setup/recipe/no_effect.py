@@ -9,16 +9,6 @@ from tui_train.trainers import hub_model_id, trainer_has_own_field, trainer_of, 
 from tui_train.trainers.auto_preset import argument_file_given_alone
 from tui_train.trainers.finetune import LABEL_BY_METHOD
 
-# A trainer has them only where its preset, or an argument of the user's, passes them on.
-_PLACEHOLDER_BY_KEY = {
-    "trainer.model": "model",
-    "trainer.revision": "revision",
-    "trainer.data": "data",
-    "trainer.validation_data": "validation_data",
-    "trainer.test_data": "test_data",
-    "trainer.config": "config",
-    "trainer.output": "output",
-}
 _SEVERAL_MACHINES_KEYS = frozenset({"nodes.processes", "nodes.address", "nodes.port"})
 _CONTAINER_KEYS = frozenset({"container.image", "container.mounts", "container.shared_memory"})
 _ADAPTER_SETTINGS = frozenset({"rank", "alpha", "dropout", "targets"})
@@ -115,9 +105,10 @@ def _why_preset_ignores(key: str, setup: Setup) -> str:
     preset = setup.preset
     if key == "trainer.script" and not preset.can_start_script:
         return f"{preset.name_in_sentence} starts a module of its own"
-    placeholder = _PLACEHOLDER_BY_KEY.get(key)
+    # Model, data, config and output are called so by presets; a trainer has them only where it is passed them.
+    placeholder = key.removeprefix("trainer.")
     if (
-        placeholder is None
+        KEY_BY_PLACEHOLDER.get(placeholder) != key
         or placeholder in setup.ladder_context.accepted_placeholders
         or (placeholder == "config" and preset.file)
     ):
