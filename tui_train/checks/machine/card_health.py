@@ -8,7 +8,6 @@ from tui_train.checks.machine.each_machine import TrainingMachine, on_each_machi
 from tui_train.facts.types import Gpu
 from tui_train.setup.setup import Setup
 
-_GPUS_PROFILE_KEY = "hardware.gpus"
 # Names in runner/gpus/nvml_card.py: each halves the clock at least. A hardware slowdown without such a reason may be no
 # more than a change of the clock (NVML: "may be also reported during PState or clock change").
 _HARDWARE_SLOWDOWNS = frozenset({"overheating", "the power supply"})
@@ -26,18 +25,18 @@ def damaged_cards(setup: Setup, each: TrainingMachine) -> Iterator[Finding]:
         if gpu.repair == "failed":
             message = f"{_card_text(gpu)}: its memory is faulty and could not be repaired, so trainings on it may crash"
             remedy = f"{leave_out[0].upper()}{leave_out[1:]}, {'and' if is_first else 'or'} have the card replaced."
-            yield warning(_GPUS_PROFILE_KEY, message, remedy)
+            yield warning("hardware.gpus", message, remedy)
         elif gpu.uncorrected_errors:
             errors = quantity(gpu.uncorrected_errors, "memory error")
             message = f"{_card_text(gpu)} had {errors} that ECC could not correct, since the driver was loaded"
             yield warning(
-                _GPUS_PROFILE_KEY,
+                "hardware.gpus",
                 message,
                 f"Reset the card: {reset}. If the errors return, {leave_out}.",
             )
         elif gpu.repair == "pending":
             yield note(
-                _GPUS_PROFILE_KEY,
+                "hardware.gpus",
                 f"{_card_text(gpu)}: faulty memory is replaced by spare memory at its next reset",
                 f"Reset the card: {reset}.",
             )
@@ -51,12 +50,12 @@ def slowed_cards(_: Setup, each: TrainingMachine) -> Iterator[Finding]:
             message = f"{_card_text(gpu)} is slowed down now by {' and '.join(reasons)}, to half its speed or less"
             details = f"`nvidia-smi -i {gpu.index} -q -d PERFORMANCE,TEMPERATURE,POWER`"
             yield warning(
-                _GPUS_PROFILE_KEY, message, f"Check its fans, the air flow and its power cables; {details} shows more."
+                "hardware.gpus", message, f"Check its fans, the air flow and its power cables; {details} shows more."
             )
         limit, default = gpu.power_limit, gpu.power_limit_default
         if limit and default and limit < default * _MIN_POWER_SHARE:
             message = f"{_card_text(gpu)} is limited to {limit} W (its default is {default} W), so it trains slower"
-            yield note(_GPUS_PROFILE_KEY, message, f"To raise it: `sudo nvidia-smi -i {gpu.index} -pl {default}`.")
+            yield note("hardware.gpus", message, f"To raise it: `sudo nvidia-smi -i {gpu.index} -pl {default}`.")
 
 
 @on_each_machine
@@ -71,7 +70,7 @@ def cards_with_missing_lanes(setup: Setup, each: TrainingMachine) -> Iterator[Fi
         possible = min(link.width_max or 0, link.slot_width_max or 0)
         if link.width < possible:
             message = f"{_card_text(gpu)} uses {link.width} of {possible} PCIe lanes, so copies to and from it are slow"
-            yield note(_GPUS_PROFILE_KEY, message, "Reseat the card, and check its riser cable and the BIOS.")
+            yield note("hardware.gpus", message, "Reseat the card, and check its riser cable and the BIOS.")
 
 
 def _card_text(gpu: Gpu) -> str:

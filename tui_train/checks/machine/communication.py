@@ -16,8 +16,6 @@ from tui_train.setup.machine import overridden_variables
 from tui_train.setup.machine.communication import NCCL_WORKAROUNDS, why_gloo_trains_wrongly, why_workaround_ignored
 from tui_train.setup.setup import Setup
 
-_ENVIRONMENT_PROFILE_KEY = "trainer.environment"
-
 
 def unsuitable_backend(setup: Setup) -> Iterator[Finding]:
     """A backend that the device does not have, or that is wrong for the sharding."""
@@ -95,7 +93,7 @@ def missing_network_interface(setup: Setup) -> Iterator[Finding]:
         if names and not exists and not why_ineffective(name, _variable_readers(setup)):
             message = f"{name}={own[name]}: this machine has no such network interface"
             yield error(
-                _ENVIRONMENT_PROFILE_KEY,
+                "trainer.environment",
                 message,
                 remedy,
                 change=remove_variables_change(profile, (name,), "the interface is found without it"),
@@ -107,7 +105,7 @@ def variables_overriding_chosen_keys(setup: Setup) -> Iterator[Finding]:
     """Variables of the environment that say otherwise than a key that was chosen."""
     for each in overridden_variables.variables_overriding_keys(setup):
         yield error(
-            _ENVIRONMENT_PROFILE_KEY,
+            "trainer.environment",
             f"{each.name}={each.value} in your environment overrides {each.key} ({each.value_of_key})",
             f"Remove it from trainer.environment, or leave {each.key} unset.",
             change=remove_variables_change(setup.profile, (each.name,), f"{each.key} is used"),
@@ -128,7 +126,7 @@ def ineffective_variables(setup: Setup) -> Iterator[Finding]:
         if why := why_ineffective(name, run):
             change = remove_variables_change(profile, (name,), why)
             message, remedy = f"{name}: {why}", "Remove it from trainer.environment."
-            yield warning(_ENVIRONMENT_PROFILE_KEY, message, remedy, change=change)
+            yield warning("trainer.environment", message, remedy, change=change)
     for variable in setup.facts.variables:
         if variable.problem:
             continue
@@ -138,7 +136,7 @@ def ineffective_variables(setup: Setup) -> Iterator[Finding]:
             and (why := why_ineffective(variable.name, run))
         ):
             message = f"{variable.name}, set in {variable.source}: {why}"
-            yield note(_ENVIRONMENT_PROFILE_KEY, message, "Remove it there.")
+            yield note("trainer.environment", message, "Remove it there.")
         elif variable.source != "the environment" and setup.communication_backend == "nccl":
             message = f"{variable.source} sets {variable.name} for every training with NCCL on this machine"
             yield note("communication.backend", message, "Check there that this is intended.")

@@ -20,14 +20,15 @@ _MIN_LOCKED_BYTES = 512 * 2**20
 _MAX_NAMED_DEVICES = 2
 
 
-def process_limits_below_need(setup: Setup) -> Iterator[Finding]:
+@on_each_machine
+def process_limits_below_need(setup: Setup, each: TrainingMachine) -> Iterator[Finding]:
     """Limits below what the processes open, start and lock; a container has limits of its own."""
     if setup.profile.container.engine not in ISOLATING_ENGINES:
-        for check in (_open_file_limit_findings, _task_limit_findings, _locked_memory_limit_findings):
-            yield from check(setup)
+        yield from _open_file_limit_findings(setup, each)
+        yield from _task_limit_findings(setup, each)
+        yield from _locked_memory_limit_findings(setup, each)
 
 
-@on_each_machine
 def _open_file_limit_findings(setup: Setup, each: TrainingMachine) -> Iterator[Finding]:
     limit, workers = each.machine.max_open_files, setup.trainer_options.integer("data_workers")
     needed = _OPEN_FILES_PER_PROCESS + _OPEN_FILES_PER_WORKER * workers
@@ -40,7 +41,6 @@ def _open_file_limit_findings(setup: Setup, each: TrainingMachine) -> Iterator[F
         yield warning("hardware.device", message, remedy)
 
 
-@on_each_machine
 def _task_limit_findings(setup: Setup, each: TrainingMachine) -> Iterator[Finding]:
     free, workers = each.machine.free_tasks, setup.trainer_options.integer("data_workers")
     needed = each.process_count * (_TASKS_PER_PROCESS + workers) + each.machine.cpu_count
@@ -61,7 +61,6 @@ def _worker_count_clause(workers: int) -> str:
     return f" with {quantity(workers, 'DataLoader worker')}" if workers else ""
 
 
-@on_each_machine
 def _locked_memory_limit_findings(setup: Setup, each: TrainingMachine) -> Iterator[Finding]:
     machine = each.machine
     uses_rdma = setup.communication_backend == "nccl" and setup.profile.nodes.machine_count > 1

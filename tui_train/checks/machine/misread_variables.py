@@ -8,8 +8,6 @@ from tui_train.facts.types import Gpu
 from tui_train.profile.changes import Change, remove_variables_change
 from tui_train.setup.setup import Setup
 
-_ENVIRONMENT_PROFILE_KEY = "trainer.environment"
-_GPUS_PROFILE_KEY = "hardware.gpus"
 _VARIABLES_OF_PLAN = frozenset({"CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"})
 _NO_GPU_VALUES = frozenset({"-1", "NoDevFiles"})
 
@@ -24,12 +22,12 @@ def misread_variables(setup: Setup) -> Iterator[Finding]:
             make = error if problem.ends_training else warning
             message = f"{name}={value}: {problem.why}"
             remedy = f"Correct it in trainer.environment: {change.title}."
-            yield make(_ENVIRONMENT_PROFILE_KEY, message, remedy, change=change)
+            yield make("trainer.environment", message, remedy, change=change)
     # A container inherits none.
     for variable in setup.facts.variables if setup.profile.container.engine == "none" else ():
         if variable.problem and variable.name not in own and _does_training_read_variable(variable.name, setup):
             message = f"{variable.name}, set in {variable.source}: {variable.problem}"
-            yield note(_ENVIRONMENT_PROFILE_KEY, message, "Correct or remove it there.")
+            yield note("trainer.environment", message, "Correct or remove it there.")
 
 
 def _does_training_read_variable(name: str, setup: Setup) -> bool:
@@ -48,7 +46,7 @@ def _correct_variable_change(name: str, problem: VariableProblem, setup: Setup) 
     if not problem.value or not is_free or corrected_name in _VARIABLES_OF_PLAN:
         return remove_variables_change(setup.profile, (name,), problem.why)
     others = {other: value for other, value in own.items() if other != name}
-    edits = ((_ENVIRONMENT_PROFILE_KEY, {**others, corrected_name: problem.value}),)
+    edits = (("trainer.environment", {**others, corrected_name: problem.value}),)
     return Change(f"{corrected_name}={problem.value}", "it is read as that", edits)
 
 
@@ -63,7 +61,7 @@ def overridden_visible_gpus(setup: Setup) -> Iterator[Finding]:
         cards = ", ".join(f"GPU {gpu.index}" for gpu in setup.gpus)
         message = f"CUDA_VISIBLE_DEVICES={variable.value} of your shell is not followed: {cards} would train"
         remedy = "Choose the GPUs of that variable (hardware.gpus), or unset it in your shell."
-        yield warning(_GPUS_PROFILE_KEY, message, remedy, change=_use_listed_gpus_change(listed, setup))
+        yield warning("hardware.gpus", message, remedy, change=_use_listed_gpus_change(listed, setup))
 
 
 def _use_listed_gpus_change(listed: list[str], setup: Setup) -> Change | None:
@@ -78,4 +76,4 @@ def _use_listed_gpus_change(listed: list[str], setup: Setup) -> Change | None:
         return None
     chosen = [by_word[word] for word in listed]
     title = f"train on {', '.join(f'GPU {gpu.index}' for gpu in chosen)}"
-    return Change(title, "the variable lists them", ((_GPUS_PROFILE_KEY, tuple(gpu.uuid for gpu in chosen)),))
+    return Change(title, "the variable lists them", (("hardware.gpus", tuple(gpu.uuid for gpu in chosen)),))

@@ -17,7 +17,6 @@ from tui_train.facts.data.data_use import (
 from tui_train.profile.changes import Change
 from tui_train.trainers.finetune import LABEL_BY_METHOD
 
-_DATA_PROFILE_KEY = "trainer.data"
 _MAX_PROBLEMS_NAMED, _MAX_ROWS_NAMED = 3, 5
 # A template that takes fewer rows than one in so many does not suit the data.
 _MAX_REFUSED_ROWS_PER_ACCEPTED_ROW = 10
@@ -34,7 +33,7 @@ _WORDS_AND_REMEDY_BY_ROW_PROBLEM = {
         "Choose another model (trainer.model).",
     ),
 }
-_data_error, _data_warning = partial(error, _DATA_PROFILE_KEY), partial(warning, _DATA_PROFILE_KEY)
+_data_error, _data_warning = partial(error, "trainer.data"), partial(warning, "trainer.data")
 
 
 def data_findings(
@@ -78,7 +77,7 @@ def _unreadable_or_partly_read_file_findings(report: DataReport, known_bad_files
     if not report.all_read:
         read = report.done / max(report.size, 1)
         yield note(
-            _DATA_PROFILE_KEY,
+            "trainer.data",
             f"only the first {grouped_digits(report.rows)} rows were read ({percent(read)} of the data)",
             "Counts for all rows are estimates from these.",
         )
@@ -114,7 +113,7 @@ def _method_suitability_findings(report: DataReport, question: DataQuestion) -> 
         if suitable:
             remedy = f"Choose a method for this data (finetune.method): {', '.join(suitable)}."
             change = Change(f"method {suitable[0]}", "it suits the data", (("finetune.method", suitable[0]),))
-        yield error("finetune.method" if suitable else _DATA_PROFILE_KEY, why, remedy, change=change)
+        yield error("finetune.method" if suitable else "trainer.data", why, remedy, change=change)
     if report.format == "kto" and report.desirable in {0, report.usable} and report.usable:
         label = "true" if report.desirable else "false"
         yield _data_warning(
@@ -123,7 +122,7 @@ def _method_suitability_findings(report: DataReport, question: DataQuestion) -> 
     # What does not suit the method is not converted for it either.
     for conversion in () if why else report.conversions:
         yield note(
-            _DATA_PROFILE_KEY,
+            "trainer.data",
             f"{quantity(conversion.rows, 'row is', 'rows are')} converted for TRL: {conversion.why}",
             "The samples show the converted form.",
         )

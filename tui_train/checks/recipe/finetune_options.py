@@ -13,7 +13,6 @@ from tui_train.setup.recipe import options
 from tui_train.setup.recipe.options import UserOption
 from tui_train.setup.setup import Setup
 
-_ARGUMENTS_PROFILE_KEY = "trainer.arguments"
 # TRL looks for the first by itself, and argparse has the other.
 _OPTIONS_OF_EVERY_TRL_PROGRAM = frozenset({"config", "help"})
 
@@ -32,7 +31,7 @@ def unknown_trl_options(setup: Setup) -> Iterator[Finding]:
     names = _trl_option_names(setup.toolchain, profile.finetune.method)
     if given_options and not names:
         yield note(
-            _ARGUMENTS_PROFILE_KEY,
+            "trainer.arguments",
             f"it is not known whether this TRL takes {given_options[0].words[0]}",
             "TRL ends at once if it does not know an option.",
         )
@@ -79,9 +78,9 @@ def _unknown_or_abbreviated_option_finding(profile: Profile, option: UserOption,
         words, correction = list(profile.trainer.arguments), f"--{candidates[0]}"
         words[option.position] = correction + equals + value
         remedy = f"Did you mean {correction}?"
-        change = Change(f"write {correction}", "TRL takes it", ((_ARGUMENTS_PROFILE_KEY, tuple(words)),))
+        change = Change(f"write {correction}", "TRL takes it", (("trainer.arguments", tuple(words)),))
     message = f"TRL's program for {profile.finetune.method} has no option {typed}, and would end at once"
     if len(completions) == 1:
         message = f"TRL reads {typed} as --{completions[0]}, but the checks and the estimate do not"
         remedy = f"Write --{completions[0]}."
-    return error(_ARGUMENTS_PROFILE_KEY, message, remedy, change=change)
+    return error("trainer.arguments", message, remedy, change=change)

@@ -23,10 +23,9 @@ from tui_train.setup.recipe.hub_model import (
 from tui_train.setup.setup import Setup
 from tui_train.trainers import hub_model_id, trainer_of
 
-_MODEL_PROFILE_KEY = "trainer.model"
-_model_error = partial(error, _MODEL_PROFILE_KEY)
-_model_warning = partial(warning, _MODEL_PROFILE_KEY)
-_model_note = partial(note, _MODEL_PROFILE_KEY)
+_model_error = partial(error, "trainer.model")
+_model_warning = partial(warning, "trainer.model")
+_model_note = partial(note, "trainer.model")
 _HUB_TOKEN_VARIABLE = "HF_TOKEN"  # noqa: S105  # the name of the variable
 _MAX_MISSING_FILES_NAMED = 2
 _MIN_TRL_VERSION_FOR_TOKENIZER_REVISION = "1.13"
@@ -48,10 +47,10 @@ def hub_id_instead_of_folder(setup: Setup) -> Iterator[Finding]:
     model = cached_model(profile, setup.facts)
     change = None
     if model and model.is_complete:
-        change = Change("the folder in the cache", model.folder, ((_MODEL_PROFILE_KEY, model.folder),))
+        change = Change("the folder in the cache", model.folder, (("trainer.model", model.folder),))
     message = f"{name} is not a folder, and {trainer.label} loads a folder"
     remedy = "Name the model's folder (trainer.model)."
-    yield error(_MODEL_PROFILE_KEY, message, remedy, change=change)
+    yield error("trainer.model", message, remedy, change=change)
 
 
 def invalid_revision(setup: Setup) -> Iterator[Finding]:
@@ -88,7 +87,7 @@ def non_causal_model(setup: Setup) -> Iterator[Finding]:
     if not model.architecture.endswith(_MULTIMODAL_ARCHITECTURE_SUFFIX):
         message = f"{model.id} is a {model.architecture}, not a model that writes text"
         yield warning(
-            _MODEL_PROFILE_KEY,
+            "trainer.model",
             message,
             "Most trainers cannot load such a model: choose one that writes text (…ForCausalLM).",
         )
@@ -174,7 +173,7 @@ def _hub_refusal_finding(name: str, profile: Profile, hub: HubCache, hub_answer:
         )
         change = None
         if near := get_close_matches(hub_model_id(profile), [model.id for model in hub.models if model.is_complete], 1):
-            change = Change(near[0], "it is on this machine", ((_MODEL_PROFILE_KEY, near[0]),))
+            change = Change(near[0], "it is on this machine", (("trainer.model", near[0]),))
             remedy = f"Did you mean {near[0]}, which is already here? {remedy}"
         return _model_error(f"the Hub has no public model {name}", remedy, change, start=True)
     where = hub_endpoint(profile, hub)

@@ -12,7 +12,6 @@ from tui_train.setup.recipe.options import UserOption
 from tui_train.setup.setup import Setup
 
 _SWITCHES_NEEDING_LIBRARY = ("fused_cross_entropy", "optimizer_8bit")
-_ARGUMENTS_KEY, _PACKING_KEY = "trainer.arguments", "finetune.packing"
 
 
 def libraries_missing_for_choices(setup: Setup) -> Iterator[Finding]:
@@ -39,16 +38,18 @@ def samples_not_kept_apart(setup: Setup) -> Iterator[Finding]:
     strategy, padding_free = given.get("packing_strategy"), given.get("padding_free")
     if chosen.packing and strategy and strategy.value == "wrapped":
         yield warning(
-            _ARGUMENTS_KEY,
+            "trainer.arguments",
             "wrapped packing cuts samples anywhere, and each sees those before it in its sequence",
             "Leave it out: by TRL's own (bfd) samples are whole, and each sees itself alone.",
             change=_change_without(setup, strategy),
         )
     if padding_free and padding_free.value.lower() == "true" and not chosen.packing:
         change = _change_without(setup, padding_free)
-        packed = Change("packing", "it is without padding, and keeps the length", (*change.edits, (_PACKING_KEY, True)))
+        packed = Change(
+            "packing", "it is without padding, and keeps the length", (*change.edits, ("finetune.packing", True))
+        )
         yield error(
-            _ARGUMENTS_KEY,
+            "trainer.arguments",
             "without packing nothing keeps the length of sequences without padding: TRL refuses that",
             "Choose packing (finetune.packing=true), which needs no padding either, or leave --padding_free out.",
             change=packed,
@@ -58,4 +59,4 @@ def samples_not_kept_apart(setup: Setup) -> Iterator[Finding]:
 def _change_without(setup: Setup, option: UserOption) -> Change:
     words = " ".join(option.words)
     rest = option.arguments_without_it(setup.profile.trainer.arguments)
-    return Change(f"without {words}", "samples stay whole and apart", ((_ARGUMENTS_KEY, rest),))
+    return Change(f"without {words}", "samples stay whole and apart", (("trainer.arguments", rest),))

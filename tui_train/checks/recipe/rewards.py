@@ -12,7 +12,6 @@ from tui_train.trainers.finetune import LABEL_BY_METHOD
 
 # A step waits for as many calls as it has answers, or for one of all of them.
 _SLOW_SECONDS = 3.0
-_KEY = "finetune.rewards"
 # By these the answers of a step are no longer those of the global batch.
 _OPTIONS_OF_GENERATION_BATCH = frozenset({"generation_batch_size", "steps_per_generation"})
 _NAMING_REMEDY = "Name a function as FILE.py:FUNCTION, a dotted path such as my_rewards.score, or one of TRL's."
@@ -26,23 +25,25 @@ def missing_or_misnamed_rewards(setup: Setup) -> Iterator[Finding]:
     # A reward model of the user's own is a reward as well.
     if not chosen.rewards and "reward_model_name_or_path" not in _names_of_given_options(setup):
         yield error(
-            _KEY,
+            "finetune.rewards",
             f"{LABEL_BY_METHOD[chosen.method]} needs a reward function, and none is chosen",
             "Name a function of yours that scores answers: finetune.rewards=FILE.py:FUNCTION (docs/finetune.md).",
         )
     for text in chosen.rewards:
         if why := reward_name_problem(text):
-            yield error(_KEY, f"the reward {text} {why}", _NAMING_REMEDY)
+            yield error("finetune.rewards", f"the reward {text} {why}", _NAMING_REMEDY)
     rewards = chosen_rewards(chosen)
     for reward in rewards:
         if reward.file and setup.facts.paths.get(reward.file) == "missing":
-            yield error(_KEY, f"there is no {display_path(reward.file)}", "Correct its path (finetune.rewards).")
+            yield error(
+                "finetune.rewards", f"there is no {display_path(reward.file)}", "Correct its path (finetune.rewards)."
+            )
     modules = {reward.dotted.rpartition(".")[0]: reward.file for reward in rewards if reward.file}
     for reward in rewards:
         other = modules.get(reward.dotted.rpartition(".")[0])
         if reward.file and other != reward.file:
             message = f"{display_path(reward.file)} and {display_path(other or '')} have the same module name in Python"
-            yield error(_KEY, message, "Give the files different names.")
+            yield error("finetune.rewards", message, "Give the files different names.")
 
 
 def _names_of_given_options(setup: Setup) -> frozenset[str]:
@@ -58,18 +59,22 @@ def rewards_failing_on_rows(setup: Setup) -> Iterator[Finding]:
             continue
         if trial.problem:
             yield error(
-                _KEY,
+                "finetune.rewards",
                 f"{name} cannot be used as a reward: {trial.problem}",
                 "Correct its file: it is tried again on rows of data. To start without a trial: trainer.allow=rewards.",
             )
         elif trial.untried:
             message = f"the reward {name} was not tried: {trial.untried}"
             yield warning(
-                _KEY, message, "Try it where it trains. To start without a trial here: trainer.allow=rewards."
+                "finetune.rewards",
+                message,
+                "Try it where it trains. To start without a trial here: trainer.allow=rewards.",
             )
         elif trial.seconds >= _SLOW_SECONDS:
             message = f"{name} took {trial.seconds:.0f} s for three answers, and each training step waits for it"
-            yield warning(_KEY, message, "Make it faster, or let it score all answers of a call in parallel.")
+            yield warning(
+                "finetune.rewards", message, "Make it faster, or let it score all answers of a call in parallel."
+            )
 
 
 def generations_not_dividing_batch(setup: Setup) -> Iterator[Finding]:

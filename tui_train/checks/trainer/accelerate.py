@@ -13,7 +13,6 @@ from tui_train.setup.recipe import launcher_config
 from tui_train.setup.setup import Setup
 from tui_train.trainers import trainer_has_own_field
 
-_CONFIG_PROFILE_KEY = "trainer.accelerate_config"
 _STRATEGY_WITHOUT_SHARDING: Strategy = "ddp"
 _AFFINITY_VARIABLE = "ACCELERATE_CPU_AFFINITY"
 
@@ -33,7 +32,7 @@ def unusable_accelerate_config(setup: Setup) -> Iterator[Finding]:
     if why:
         yield Finding(
             level="error" if named else "warning",
-            key=_CONFIG_PROFILE_KEY,
+            key="trainer.accelerate_config",
             message=f"your accelerate config {_displayed_config_path(setup)} {why}"
             + ("" if named else ": no value of it is used"),
             remedy="Write the file again with `accelerate config`, or name another one (trainer.accelerate_config).",
@@ -48,7 +47,7 @@ def unsupported_accelerate_config_keys(setup: Setup) -> Iterator[Finding]:
     """Keys of the config that would change the training, and that the plan cannot follow."""
     for key in accelerate_config.unsupported_keys(setup.launcher_config):
         yield error(
-            _CONFIG_PROFILE_KEY,
+            "trainer.accelerate_config",
             f"{key} in {_displayed_config_path(setup)} is not supported",
             "Remove that line, or name a file without it (trainer.accelerate_config).",
         )
@@ -59,7 +58,7 @@ def dropped_accelerate_settings(setup: Setup) -> Iterator[Finding]:
     strategy = setup.profile.trainer.strategy
     for entry, why in accelerate_config.reason_by_dropped_setting(setup.launcher_config, strategy).items():
         yield warning(
-            _CONFIG_PROFILE_KEY,
+            "trainer.accelerate_config",
             f"{entry} in your accelerate config {_displayed_config_path(setup)} {why}: it is not used",
             "Remove that line, or name a file without it (trainer.accelerate_config). The rest of the file is used.",
         )

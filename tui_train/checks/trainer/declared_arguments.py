@@ -17,9 +17,6 @@ from tui_train.setup.recipe import given_arguments
 from tui_train.setup.setup import Setup
 from tui_train.trainers.auto_preset import chosen_subcommand, parameters_in_scope
 
-_ARGUMENTS_PROFILE_KEY = "trainer.arguments"
-_MAX_CHOICES_SHOWN = 6  # subcommands that a sentence names
-_VALUE_WORDS_BY_TYPE = {"int": "a whole number", "float": "a number"}
 _TRAINING_SUBCOMMAND_PATTERN = re.compile("(pre)?train|fit|fine[-_]?tune|sft", re.IGNORECASE)
 PROFILE_KEYS_OF_MODEL_AND_DATA = frozenset(
     {"trainer.data", "trainer.validation_data", "trainer.test_data", "trainer.model", "trainer.config"}
@@ -39,7 +36,7 @@ def missing_required_arguments(setup: Setup) -> Iterator[Finding]:
             continue
         name = parameter.name if parameter.form != "key" else f"{parameter.name}="
         yield error(
-            keys[0] if keys else _ARGUMENTS_PROFILE_KEY,
+            keys[0] if keys else "trainer.arguments",
             f"missing required argument: {name} ({_declaration_place_text(parameter)})",
             f"Set {keys[0]}." if keys else f"Add it to trainer.arguments{_argument_form_text(parameter)}.",
             argument="" if keys else parameter.name,
@@ -56,7 +53,7 @@ def undeclared_options(setup: Setup) -> Iterator[Finding]:
     for at in given_arguments.unknown_option_indexes(source, words):
         message = f"the script does not take {words[at].partition('=')[0]}; {declared_arguments_text(source)}"
         remedy, change = _remedy_and_change_of_undeclared_option(source, words, at)
-        yield error(_ARGUMENTS_PROFILE_KEY, message, remedy, change=change)
+        yield error("trainer.arguments", message, remedy, change=change)
 
 
 def undeclared_options_of_fire_script(setup: Setup) -> Iterator[Finding]:
@@ -72,7 +69,7 @@ def undeclared_options_of_fire_script(setup: Setup) -> Iterator[Finding]:
         if f"--{name.removeprefix('--no')}" not in declared_argument_names(source):
             message = f"no parameter of the script takes {name}: Fire would train to the end, and only then fail"
             remedy, change = _remedy_and_change_of_undeclared_option(source, words, at)
-            yield warning(_ARGUMENTS_PROFILE_KEY, message, remedy, change=change)
+            yield warning("trainer.arguments", message, remedy, change=change)
 
 
 def _remedy_and_change_of_undeclared_option(
@@ -95,7 +92,7 @@ def replace_option_change(words: tuple[str, ...], position: int, option: str) ->
     """Return the Change that writes another option in the place of one, with the same value."""
     _, equals, value = words[position].partition("=")
     edited = (*words[:position], option + equals + value, *words[position + 1 :])
-    return Change(f"write {option}", "the script takes it", ((_ARGUMENTS_PROFILE_KEY, edited),))
+    return Change(f"write {option}", "the script takes it", (("trainer.arguments", edited),))
 
 
 def missing_subcommand(setup: Setup) -> Iterator[Finding]:
@@ -110,15 +107,13 @@ def missing_subcommand(setup: Setup) -> Iterator[Finding]:
     )
     # One of them, by the version of click.
     is_sure = source.kind != "click" or trains not in source.subcommand_by_alias.values()
-    subcommands = names_text(source.subcommands, _MAX_CHOICES_SHOWN)
-    change = Change(
-        f"the subcommand {trains}", "it is the first argument", ((_ARGUMENTS_PROFILE_KEY, (trains, *words)),)
-    )
+    subcommands = names_text(source.subcommands, given_arguments.MAX_CHOICES_SHOWN)
+    change = Change(f"the subcommand {trains}", "it is the first argument", (("trainer.arguments", (trains, *words)),))
     yield Finding(
         level="error"
         if source.requires_subcommand and given_arguments.does_library_parse_as_we_do(source)
         else "warning",
-        key=_ARGUMENTS_PROFILE_KEY,
+        key="trainer.arguments",
         message=f"the script needs a subcommand, one of {subcommands}",
         remedy=f"Put the one that trains first in trainer.arguments, such as {trains}.",
         change=None
@@ -140,9 +135,9 @@ def invalid_argument_values(setup: Setup) -> Iterator[Finding]:
         if not (problem := given_arguments.argument_value_problem(parameter, given.values)):
             continue
         rest = given_arguments.arguments_with_values(source, words, parameter, ())
-        change = Change(f"without {parameter.name}", "the script takes its own", ((_ARGUMENTS_PROFILE_KEY, rest),))
+        change = Change(f"without {parameter.name}", "the script takes its own", (("trainer.arguments", rest),))
         yield error(
-            _ARGUMENTS_PROFILE_KEY,
+            "trainer.arguments",
             f"{parameter.name} {problem} ({_declaration_place_text(parameter)} of the script)",
             "Give another value (trainer.arguments), or leave the argument out.",
             argument=parameter.name,
@@ -159,7 +154,7 @@ def arguments_resembling_recipe_values(setup: Setup) -> Iterator[Finding]:
         label, given = fields.get_field(key).label.lower(), given_by_name.get(argument)
         value = f" {' '.join(given.values)}" if given else ""
         yield note(
-            _ARGUMENTS_PROFILE_KEY,
+            "trainer.arguments",
             f"{argument}{value} may be the training's {label}: not linked yet",
             f"If it is, pass {{{name}}} as its value{f', and set {key}' if key.startswith('recipe.') else ''}: "
             "plan, estimate and fallbacks then use it.",
@@ -197,7 +192,7 @@ def _pass_recipe_value_change(
     given = given_arguments.given_arguments(source, words).get(parameter.name)
     given_values = given.values if given else ()
     edits: list[tuple[str, fields.FieldValue]] = [
-        (_ARGUMENTS_PROFILE_KEY, given_arguments.arguments_with_values(source, words, parameter, (f"{{{name}}}",)))
+        ("trainer.arguments", given_arguments.arguments_with_values(source, words, parameter, (f"{{{name}}}",)))
     ]
     if key.startswith("recipe."):
         try:
@@ -223,8 +218,10 @@ def _unset_key_of_preset_argument(argument: PresetArgument, profile: Profile) ->
 
 def _argument_form_text(parameter: ScriptParameter) -> str:
     """Return how an argument is written with its value, which only the user knows, as the end of a sentence."""
-    kind = _VALUE_WORDS_BY_TYPE.get(parameter.type, "its value")
-    one_of = f"one of {', '.join(parameter.choices[:_MAX_CHOICES_SHOWN])}" if parameter.choices else kind
+    kind = given_arguments.LABEL_BY_TYPE_NAME.get(parameter.type, "its value")
+    one_of = (
+        f"one of {', '.join(parameter.choices[: given_arguments.MAX_CHOICES_SHOWN])}" if parameter.choices else kind
+    )
     by_form = {"option": f"{parameter.name} followed by {one_of}", "key": f"{parameter.name}= and {one_of}"}
     said = by_form.get(parameter.form, "" if one_of == "its value" else one_of)
     return f": {said}" if said else ""

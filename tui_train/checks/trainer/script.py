@@ -16,8 +16,6 @@ from tui_train.trainers.auto_preset import argument_file_given_alone
 from tui_train.trainers.script import script_or_module_to_start
 
 _RESUME_OPTION = "--resume_from_checkpoint"
-_SCRIPT_PROFILE_KEY = "trainer.script"
-_ARGUMENTS_PROFILE_KEY = "trainer.arguments"
 _TRAIN_SWITCH = "--do_train"
 # How a script of Hugging Face's form is told what to do: `--do_train`, `--do_eval`, and others of its own.
 _TASK_SWITCH_PREFIXES = ("--do_", "--do-")
@@ -46,14 +44,14 @@ def script_ignoring_checkpoint(setup: Setup) -> Iterator[Finding]:
         message = (
             f"train() on line {source.train_without_checkpoint_line} of the script is given no checkpoint: {effect}"
         )
-        yield warning(_SCRIPT_PROFILE_KEY, message, f"Write `{source.corrected_train_call}` there.")
+        yield warning("trainer.script", message, f"Write `{source.corrected_train_call}` there.")
     elif source.creates_accelerator and not source.mentions_checkpoint:
         message = f"the script does not read {_RESUME_OPTION}: {effect}"
         remedy = (
             "Let the script take that argument, and before the first step call "
             "accelerator.load_state(args.resume_from_checkpoint)"
         )
-        yield warning(_SCRIPT_PROFILE_KEY, message, f"{remedy}.")
+        yield warning("trainer.script", message, f"{remedy}.")
 
 
 def unpassed_local_rank(setup: Setup) -> Iterator[Finding]:
@@ -68,7 +66,7 @@ def unpassed_local_rank(setup: Setup) -> Iterator[Finding]:
         return
     message = f"line {source.local_rank_line} of the script takes --local_rank, which {setup.launcher} does not pass"
     remedy = 'Give that argument `default=int(os.environ.get("LOCAL_RANK", 0))`, without required=True.'
-    yield warning(_SCRIPT_PROFILE_KEY, message, remedy)
+    yield warning("trainer.script", message, remedy)
 
 
 def invalid_progress_expression(setup: Setup) -> Iterator[Finding]:
@@ -96,11 +94,11 @@ def non_python_script(setup: Setup) -> Iterator[Finding]:
         remedy = "Name the Python file that trains (trainer.script)."
         if source.non_python_label == "a notebook":
             remedy = f"Make a Python file of it: jupyter nbconvert --to script {shlex.quote(path)}."
-        yield error(_SCRIPT_PROFILE_KEY, message, remedy)
+        yield error("trainer.script", message, remedy)
     elif (why := source.problem.removeprefix(_NOT_PYTHON_PROBLEM_PREFIX)) != source.problem:
         message = f"{path} cannot be read as Python: {why}"
         remedy = "Correct the file, or name the Python file that trains (trainer.script)."
-        yield Finding(level=_syntax_error_level(setup), key=_SCRIPT_PROFILE_KEY, message=message, remedy=remedy)
+        yield Finding(level=_syntax_error_level(setup), key="trainer.script", message=message, remedy=remedy)
 
 
 def _syntax_error_level(setup: Setup) -> Literal["error", "warning"]:
@@ -124,9 +122,9 @@ def script_without_train_switch(setup: Setup) -> Iterator[Finding]:
         return
     message = f"line {source.train_switch_line} of the script trains only if {_TRAIN_SWITCH} is given"
     change = Change(
-        f"add {_TRAIN_SWITCH}", "without it nothing is trained", ((_ARGUMENTS_PROFILE_KEY, (*words, _TRAIN_SWITCH)),)
+        f"add {_TRAIN_SWITCH}", "without it nothing is trained", (("trainer.arguments", (*words, _TRAIN_SWITCH)),)
     )
-    yield error(_ARGUMENTS_PROFILE_KEY, message, f"Add {_TRAIN_SWITCH} to trainer.arguments.", change=change)
+    yield error("trainer.arguments", message, f"Add {_TRAIN_SWITCH} to trainer.arguments.", change=change)
 
 
 def missing_input_paths(setup: Setup) -> Iterator[Finding]:
@@ -139,7 +137,7 @@ def missing_input_paths(setup: Setup) -> Iterator[Finding]:
                 what = "does not exist" if states[path] == "missing" else "cannot be read"
                 message = f"{name}: {path} {what}"
                 remedy = "Correct the path (trainer.arguments), or put the file there."
-                yield warning(_ARGUMENTS_PROFILE_KEY, message, remedy, argument=name)
+                yield warning("trainer.arguments", message, remedy, argument=name)
 
 
 def several_processes_without_process_group(setup: Setup) -> Iterator[Finding]:

@@ -38,9 +38,8 @@ def script_newer_than_python(setup: Setup) -> Iterator[Finding]:
         newer = f"Python 3.{source.minor_version}"
         message = f"{where} needs {newer} or newer, and {_python_text(setup, tool)} is Python {tool.version}"
         change = _other_python_change(setup, (), source.minor_version)
-        yield _cannot_start_here_error(
-            setup, message, f"Choose a Python with {newer} (trainer.python), or rewrite that line.", change
-        )
+        remedy = f"Choose a Python with {newer} (trainer.python), or rewrite that line."
+        yield error(_python_key(setup), message, remedy, change=change, machine=True, start=True)
 
 
 def missing_imports(setup: Setup) -> Iterator[Finding]:
@@ -61,7 +60,7 @@ def missing_imports(setup: Setup) -> Iterator[Finding]:
             message = f"{_python_text(setup, tool)} has no {_imported_modules_text(setup, group)}"
             remedy = _install_modules_remedy(setup, tool, group, provider)
             if provider or not _may_change_imports(source, tool):
-                yield _cannot_start_here_error(setup, message, remedy, change)
+                yield error(_python_key(setup), message, remedy, change=change, machine=True, start=True)
             else:
                 yield warning(_python_key(setup), message, remedy, change=change, machine=True)
 
@@ -150,11 +149,6 @@ def _python_minor_version(tool: Toolchain) -> int:
     """Return the number after the dot in the version of a Python 3, 0 if unknown."""
     version = re.match(r"3\.(\d+)", tool.version)
     return int(version[1]) if version else 0
-
-
-def _cannot_start_here_error(setup: Setup, message: str, remedy: str, change: Change | None) -> Finding:
-    """Return the error that the script cannot run with this Python; it can be planned and exported."""
-    return error(_python_key(setup), message, remedy, change=change, machine=True, start=True)
 
 
 def _python_key(setup: Setup) -> str:

@@ -351,7 +351,7 @@ def _move_batch_into_recipe_change(setup: Setup, batch_settings: Mapping[str, tu
             f"without {' '.join(sorted(batch_settings))}", "nothing else", (("trainer.arguments", remaining),)
         )
     if batch_settings.keys() - {"micro_batch", "accumulation"} or len(
-        {setting.index for setting in every_setting}
+        {setting.position for setting in every_setting}
     ) < len(every_setting):
         return None
     if not all(re.fullmatch(r"[1-9]\d{0,8}", value) for value in values.values()):

@@ -22,8 +22,8 @@ _KINDS_WITH_DATACLASSES = frozenset({"hf-trainer", "dataclass"})
 _WORDS_HIDING_ARGUMENTS = frozenset({"--", "--config", "--flagfile", "--version", "--help"})
 _OPTION_PATTERN = re.compile(r"--?[A-Za-z]")
 _NUMBER_TYPE_BY_NAME = {"int": int, "float": float}
-_LABEL_BY_TYPE_NAME = {"int": "a whole number", "float": "a number"}
-_MAX_CHOICES_SHOWN = 6  # choices that a sentence names
+LABEL_BY_TYPE_NAME = {"int": "a whole number", "float": "a number"}
+MAX_CHOICES_SHOWN = 6  # choices that a sentence names
 
 
 _NAMES_OF_STEPS = frozenset({
@@ -201,9 +201,9 @@ def argument_value_problem(parameter: ScriptParameter, values: Sequence[str]) ->
         if parameter.form in {"switch", "pair"} or PLACEHOLDER_PATTERN.search(value):
             continue
         if not _is_value_of_type(parameter.type, value):
-            return f"is {visible(value)!r}, which is not {_LABEL_BY_TYPE_NAME[parameter.type]}"
+            return f"is {visible(value)!r}, which is not {LABEL_BY_TYPE_NAME[parameter.type]}"
         if parameter.choices and parameter.type == "str" and value.casefold() not in folded:
-            choices = visible(names_text(parameter.choices, _MAX_CHOICES_SHOWN))
+            choices = visible(names_text(parameter.choices, MAX_CHOICES_SHOWN))
             return f"is {visible(value)!r}, which is none of {choices}"
     return ""
 
