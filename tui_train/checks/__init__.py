@@ -3,7 +3,7 @@
 They write names, paths and answers into their texts as these are: `find_problems` makes all texts safe to show.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import wraps
 
 import msgspec
@@ -59,17 +59,26 @@ from tui_train.trainers import trainer_has_own_field
 __all__ = ["CHECKS", "Finding", "find_problems"]
 
 
-def _checks_for_trainers_with(key_or_section: str, *checks: CheckFunction) -> Iterator[CheckFunction]:
-    """Yield checks that run only for trainers that take this key or section."""
+def _checks_where(applies: Callable[[Setup], bool], *checks: CheckFunction) -> Iterator[CheckFunction]:
+    """Yield checks that run only for setups of some kind."""
 
-    def limit_to_trainers(check: CheckFunction) -> CheckFunction:
+    def limit(check: CheckFunction) -> CheckFunction:
         @wraps(check)
         def check_if_applicable(setup: Setup) -> Iterator[Finding]:
-            return check(setup) if trainer_has_own_field(setup.profile, key_or_section) else iter(())
+            return check(setup) if applies(setup) else iter(())
 
         return check_if_applicable
 
-    return map(limit_to_trainers, checks)
+    return map(limit, checks)
+
+
+def _checks_for_trainers_with(key_or_section: str, *checks: CheckFunction) -> Iterator[CheckFunction]:
+    """Yield checks that run only for trainers that take this key or section."""
+    return _checks_where(lambda setup: trainer_has_own_field(setup.profile, key_or_section), *checks)
+
+
+def _is_in_container(setup: Setup) -> bool:
+    return setup.profile.container.engine != "none"
 
 
 CHECKS: tuple[CheckFunction, ...] = (
@@ -77,13 +86,16 @@ CHECKS: tuple[CheckFunction, ...] = (
     *_checks_for_trainers_with("finetune", finetune.qlora_on_cpu),
     *_checks_for_trainers_with("nemo", nemo.settings_unsupported_by_nemo),
     training_inputs.unusable_training_python,
-    container.unusable_engine,
-    container.unusable_image,
-    container.invalid_shared_memory_size,
-    container.invalid_mounts,
-    container.unmounted_hub_cache,
-    container.unmounted_paths,
-    container.unmounted_images,
+    *_checks_where(
+        _is_in_container,
+        container.unusable_engine,
+        container.unusable_image,
+        container.invalid_shared_memory_size,
+        container.invalid_mounts,
+        container.unmounted_hub_cache,
+        container.unmounted_paths,
+        container.unmounted_images,
+    ),
     hardware.unsuitable_or_busy_gpus,
     idle_cards.all_cards_idle_while_cpu_trains,
     idle_cards.cards_idle_without_torch_code,

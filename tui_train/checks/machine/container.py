@@ -1,4 +1,4 @@
-"""Checks of the container: its engine, its image, what is mounted and how much memory is shared."""
+"""Checks of a container that is chosen: its engine, its image, what is mounted and how much memory is shared."""
 
 from collections.abc import Iterator
 
@@ -31,8 +31,6 @@ def unusable_engine(setup: Setup) -> Iterator[Finding]:
     """An engine that is not installed, does not answer, or cannot show the chosen cards."""
     facts = setup.facts
     name = setup.profile.container.engine
-    if name == "none":
-        return
     if facts.engines is None:
         message = f"{name} can only be looked into on the machine that trains, and that is {facts.other_machine}"
         yield error("container.engine", message, "Run tui-train on that machine.")
@@ -57,7 +55,7 @@ def unusable_image(setup: Setup) -> Iterator[Finding]:
     """An image that is not on the machine that trains, is for another one, or lacks what trains."""
     profile, facts = setup.profile, setup.facts
     chosen = profile.container
-    if chosen.engine == "none" or facts.engines is None:
+    if facts.engines is None:
         return
     where = facts.other_machine or "this machine"
     chosen_image = find_image(profile, facts)
@@ -119,7 +117,7 @@ def _missing_image_finding(profile: Profile, facts: Facts) -> Finding:
 def invalid_shared_memory_size(setup: Setup) -> Iterator[Finding]:
     """A size that no engine reads."""
     chosen = setup.profile.container
-    if chosen.engine == "none" or chosen.shared_memory == container.SHARED_MEMORY_OF_HOST:
+    if chosen.shared_memory == container.SHARED_MEMORY_OF_HOST:
         return
     host = Change("shared memory of the machine", "it is as large as it can be", (("container.shared_memory", "host"),))
     if container.shared_memory_bytes(chosen) is None:
@@ -136,8 +134,6 @@ def invalid_mounts(setup: Setup) -> Iterator[Finding]:
     """Mounts that do not parse, do not exist, cannot be written for the engine, or hide what the image needs."""
     profile, facts = setup.profile, setup.facts
     chosen = profile.container
-    if chosen.engine == "none":
-        return
     for text in chosen.mounts:
         mount_point = mounts.parse_mount(text)
         if mount_point is None:
@@ -166,16 +162,9 @@ def unmounted_hub_cache(setup: Setup) -> Iterator[Finding]:
     """A cache of Hugging Face that ends with the container."""
     profile = setup.profile
     own = profile.trainer.environment
-    if profile.container.engine == "none":
-        return
-    persistent = (
-        container.CONTAINER_CACHE_FOLDER,
-        *(mount.inside.rstrip("/") for mount in container.container_mounts(profile, (profile.trainer.output,))),
-    )
+    persistent = (f"{container.CONTAINER_CACHE_FOLDER}/", *_visible_folders(profile))
     lost_variables = [
-        name
-        for name in _HUB_CACHE_VARIABLES
-        if own.get(name) and not any(f"{own[name]}/".startswith(f"{at}/") for at in persistent)
+        name for name in _HUB_CACHE_VARIABLES if own.get(name) and not f"{own[name]}/".startswith(persistent)
     ]
     if not lost_variables:
         return
@@ -203,8 +192,6 @@ def unmounted_paths(setup: Setup) -> Iterator[Finding]:
     """Paths in the arguments, or for modules, that the container does not see."""
     profile = setup.profile
     chosen = profile.container
-    if chosen.engine == "none":
-        return
     visible_folders = _visible_folders(profile)
     words = profile.trainer.arguments
     paths = [word.partition("=")[2] if word.startswith("-") else word for word in words]
@@ -224,8 +211,6 @@ def unmounted_images(setup: Setup) -> Iterator[Finding]:
     """Images that rows of the data name, in folders that the container does not see."""
     profile = setup.profile
     chosen = profile.container
-    if chosen.engine == "none":
-        return
     folders = image_folders_of_data(profile.trainer.data, setup.facts.data)
     if hidden := [folder for folder in folders if not f"{folder}/".startswith(_visible_folders(profile))]:
         mounted = tuple(f"{folder}:{folder}:ro" for folder in hidden)
