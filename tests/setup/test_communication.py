@@ -30,9 +30,9 @@ from tui_train.facts.machine.variable_problems import variable_problem
 from tui_train.facts.types import InheritedVariable
 from tui_train.launchers import LAUNCHERS
 from tui_train.profile.changes import apply_change
-from tui_train.profile.types import Communication, Profile
+from tui_train.profile.types import Profile
 from tui_train.runs.ranks import PlannedRanks, differences_from_plan, parse_rank_devices
-from tui_train.setup.machine.communication import NCCL_WORKAROUNDS, choose_backend, why_workaround_ignored
+from tui_train.setup.machine.communication import NCCL_WORKAROUNDS, why_workaround_ignored
 
 TWO = facts(gpus=(gpu(0), gpu(1)), packages={"nvidia-nccl-cu12": "2.27.3"})
 CPU = facts()
@@ -131,14 +131,6 @@ def test_a_chosen_gloo_on_the_cpu_holds_for_a_script_that_insists_on_nccl(tmp_pa
     made, code, log = trained(tmp_path, PLAIN, CPU, **values)
     assert made.backend == "gloo"
     assert (code == 0, log.count("it is gloo of 2, 4")) == ((True, 2) if chosen else (False, 0)), log
-
-
-@pytest.mark.parametrize(
-    ("chosen", "cuda", "world", "expected"),
-    [("auto", True, 2, "nccl"), ("auto", False, 2, "gloo"), ("gloo", True, 2, "gloo"), ("gloo", True, 1, "")],
-)
-def test_by_what_processes_talk(chosen, cuda, world, expected):
-    assert choose_backend(Communication(backend=chosen), on_cuda=cuda, world_size=world) == expected
 
 
 def test_cures_become_variables_where_something_reads_them():

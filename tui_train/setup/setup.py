@@ -194,8 +194,10 @@ class Setup:
     @cached_property
     def communication_backend(self) -> str:
         """The communication backend of the processes, empty for a single one."""
-        cuda = self.device == "cuda"
-        return communication.choose_backend(self.profile.communication, on_cuda=cuda, world_size=self.world_size)
+        if self.world_size < 2:
+            return ""
+        chosen = self.profile.communication.backend
+        return chosen if chosen != "auto" else "nccl" if self.device == "cuda" else "gloo"
 
     @property
     def communication_key(self) -> str:

@@ -8,7 +8,7 @@ from msgspec import Struct
 from tui_train.base.versions import is_known_older
 from tui_train.facts.types import Toolchain
 from tui_train.profile.changes import Change
-from tui_train.profile.types import Communication, Profile
+from tui_train.profile.types import Profile
 
 _NCCL_PACKAGE_NAMES = ("nvidia-nccl-cu13", "nvidia-nccl-cu12")
 
@@ -89,15 +89,6 @@ def is_disabled_in_nccl(profile: Profile, workaround_name: str) -> bool:
     workaround = NCCL_WORKAROUNDS[workaround_name]
     by_variable = profile.trainer.environment.get(workaround.name) == workaround.value
     return by_variable or workaround_name in profile.communication.without
-
-
-def choose_backend(chosen: Communication, *, on_cuda: bool, world_size: int) -> str:
-    """Return the backend over which the processes communicate, empty for a single process."""
-    if world_size < 2:
-        return ""
-    if chosen.backend != "auto":
-        return chosen.backend
-    return "nccl" if on_cuda else "gloo"
 
 
 def why_workaround_ignored(workaround: NcclWorkaround, toolchain: Toolchain | None) -> str:
