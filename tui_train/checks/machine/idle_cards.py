@@ -37,10 +37,10 @@ def all_cards_idle_while_cpu_trains(setup: Setup) -> Iterator[Finding]:
         return
     change: Change | None
     change = Change("train on the CPU", "no GPU can be used", (("hardware.device", "cpu"), ("hardware.gpus", ())))
-    if facts.other_machine and not facts.machine.hostname and idle:
+    hiding = [gap for gap in facts.machine.gaps if gap.hides]
+    if facts.other_machine and not facts.machine.hostname and hiding:
         # Nothing is known of a host that did not answer: its CPU would be no remedy.
-        gap = next(gap for gap in facts.machine.gaps if gap.hides)
-        yield error("hardware.host", f"{gap.what}: {gap.why}", gap.remedy, machine=True)
+        yield error("hardware.host", f"{hiding[0].what}: {hiding[0].why}", hiding[0].remedy, machine=True)
         return
     install, keys = None, ""
     if idle is None:
