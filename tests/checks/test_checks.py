@@ -898,6 +898,20 @@ def numbers(text):
     return [int(word) for word in text.replace(".", " ").replace(",", " ").split() if word.isdigit()]
 
 
+@pytest.mark.parametrize(
+    ("values", "where"),
+    [
+        ({"recipe.hidden_size": 65536, "recipe.heads": 3}, facts()),
+        ({"recipe.global_batch": 16_777_216, "recipe.micro_batch": 29}, facts()),
+        (ACCELERATE, configured({"num_machines": 2, "main_process_port": 99999})),
+    ],
+)
+def test_a_fix_that_would_be_outside_the_limits_is_not_offered(values, where):
+    (finding, *_) = found(values, where)
+    assert finding.change is None
+    assert finding.remedy
+
+
 SECRETS = (
     "HF_TOKEN", "WANDB_API_KEY", "OPENAI_APIKEY", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "db_password",
     "GOOGLE_APPLICATION_CREDENTIALS", "CLIENT_SECRET", "PGPASSWORD", "KEY",

@@ -8,6 +8,7 @@ from functools import wraps
 
 import msgspec
 
+from tui_train.base.errors import BadInput
 from tui_train.base.text import visible
 from tui_train.checks.finding import CheckFunction, Finding, error, severity_sort_key
 from tui_train.checks.machine import (
@@ -270,23 +271,30 @@ def find_problems(setup: Setup) -> tuple[Finding, ...]:
 
 
 def _with_default_values_left_unset(finding: Finding, setup: Setup) -> Finding:
-    """Return the finding with a change that unsets what holds by default, so that it follows what is chosen later."""
-    change = finding.change
-    if change is None:
+    """Return the finding with a change that unsets what holds by default, so that it follows what is chosen later.
+
+    A change is left out where a value that it computes is outside its limits.
+    """
+    if finding.change is None:
         return finding
+    try:
+        changed = apply_change(finding.change, setup.profile)
+    except BadInput:
+        return msgspec.structs.replace(finding, change=None)
     edits = tuple(
-        (key, None if _is_default_after_change(key, value, change, setup) else value) for key, value in change.edits
+        (key, None if _is_default_after_change(key, value, changed, setup) else value)
+        for key, value in finding.change.edits
     )
-    return msgspec.structs.replace(finding, change=msgspec.structs.replace(change, edits=edits))
+    return msgspec.structs.replace(finding, change=msgspec.structs.replace(finding.change, edits=edits))
 
 
-def _is_default_after_change(key: str, value: FieldValue, change: Change, setup: Setup) -> bool:
-    """Return whether a value that a change would set in the recipe is the default in force after that change."""
+def _is_default_after_change(key: str, value: FieldValue, changed: Profile, setup: Setup) -> bool:
+    """Return whether a value that a change set in the recipe is the default in force after that change."""
     section, _, name = key.partition(".")
     if section != "recipe" or value is None or not get_field(key).optional or get_value(setup.profile, key) is None:
         return False
-    changed = make_setup(profile_with_value(apply_change(change, setup.profile), key, None), setup.facts)
-    value_after = None if changed.recipe_problem else changed.effective_values.get(name)
+    without = make_setup(profile_with_value(changed, key, None), setup.facts)
+    value_after = None if without.recipe_problem else without.effective_values.get(name)
     return value_after is not None and value_after.value == value and is_unset_by_user(value_after)
 
 

@@ -7,14 +7,13 @@ from pathlib import Path
 
 from tui_train.base import secrets, webhook
 from tui_train.base.app_paths import webhooks_folder
-from tui_train.base.errors import BadInput
 from tui_train.base.text import display_path, nearest_path_clause
 from tui_train.checks.finding import EnvironmentInstall, Finding, error, warning
 from tui_train.checks.trainer.declared_arguments import PROFILE_KEYS_OF_MODEL_AND_DATA
 from tui_train.facts.types import PathState, Toolchain
 from tui_train.memory.workload import chosen_model_name
 from tui_train.profile import batch, fields, secret_values
-from tui_train.profile.changes import Change, apply_change, remove_variables_change
+from tui_train.profile.changes import Change, remove_variables_change
 from tui_train.profile.presets import KEY_BY_PLACEHOLDER, PLACEHOLDER_PATTERN, Preset
 from tui_train.profile.types import Profile
 from tui_train.setup.machine.toolchain import why_python_unusable
@@ -366,12 +365,7 @@ def _move_batch_into_recipe_change(setup: Setup, batch_settings: Mapping[str, tu
         "recipe.micro_batch": micro,
         "recipe.global_batch": total,
     }
-    change = Change(f"micro batch {micro} in the recipe", f"global batch {total}", tuple(edits.items()))
-    try:
-        apply_change(change, profile)
-    except BadInput:
-        return None
-    return change
+    return Change(f"micro batch {micro} in the recipe", f"global batch {total}", tuple(edits.items()))
 
 
 def unknown_or_empty_placeholders(setup: Setup) -> Iterator[Finding]:
