@@ -74,7 +74,7 @@ def most_similar_key(key: str) -> str:
 
 def get_value(profile: Profile, key: str) -> FieldValue:
     """Return the value at a key such as `recipe.layers`."""
-    section, _, name = (key if key in FIELDS else get_field(key).key).rpartition(".")
+    section, _, name = get_field(key).key.rpartition(".")
     return cast("FieldValue", getattr(getattr(profile, section) if section else profile, name))
 
 

@@ -1,6 +1,6 @@
 """The facts that fallbacks depend on, and why one cannot help: a missing library, a user's setting, little memory."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from msgspec import Struct
 
@@ -80,10 +80,11 @@ def why_fallbacks_refused(
     if not trainer_of(profile).may_evaluate():
         reasons["eval_batch"] = "nothing is evaluated: no validation data"
     reasons = reasons | dict.fromkeys(_GPU_ONLY_FALLBACKS if not gpus else (), "only for GPUs")
-    for name in () if preset.user_arguments_first else _FALLBACKS_NAMED_LIKE_RECIPE_VALUES & accepted:
-        if arguments := user_options_for_value(name, profile, preset):
-            reasons[name] = user_setting_has_precedence_reason(arguments[0].words)
-    reasons["micro_batch"] = _why_batch_change_refused(profile, preset)
+    if not preset.user_arguments_first:
+        named = _FALLBACKS_NAMED_LIKE_RECIPE_VALUES & accepted
+        own = {name: user_options_for_value(name, profile, preset) for name in named}
+        own["micro_batch"] = user_batch_options(profile, preset)
+        reasons |= {name: you_set_reason(" ".join(options[0].words)) for name, options in own.items() if options}
     return {name: why for name, why in reasons.items() if why}
 
 
@@ -123,21 +124,13 @@ def _why_fallback_refused(
     ):
         return "it already trains with LoRA: finetuning_type is not full"
     if setting := user_setting_against_fallback(fallback, profile, preset, document):
-        return user_setting_has_precedence_reason((setting,))
+        return you_set_reason(setting)
     return ""
 
 
-def _why_batch_change_refused(profile: Profile, preset: Preset) -> str:
-    """Return why a fallback cannot change the batch: the user's arguments set it; empty if they do not."""
-    arguments = user_batch_options(profile, preset)
-    return (
-        user_setting_has_precedence_reason(arguments[0].words) if arguments and not preset.user_arguments_first else ""
-    )
-
-
-def user_setting_has_precedence_reason(words: Iterable[str]) -> str:
+def you_set_reason(setting: str) -> str:
     """Return the reason that the user's own setting, in these words, has precedence."""
-    return f"you set {' '.join(words)}"
+    return f"you set {setting}"
 
 
 def user_setting_against_fallback(

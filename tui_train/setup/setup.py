@@ -348,12 +348,11 @@ class Setup:
             self.effective_profile, self.preset, self.toolchain, self.config_document, self.gpus
         )
         # A value set in another form, such as "offload", is the user's own choice.
-        words = {
-            name: held.other_form_text
+        by_user = {
+            name: blocked_fallbacks.you_set_reason(held.other_form_text)
             for name, held in self.effective_values.items()
             if held.other_form_text and held.value is None
         }
-        by_user = {name: blocked_fallbacks.user_setting_has_precedence_reason((text,)) for name, text in words.items()}
         return {"sharding": unsharded, "offload": offload, **refused, **by_user}
 
     def _is_batch_unset(self) -> bool:
