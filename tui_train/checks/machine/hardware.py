@@ -1,7 +1,6 @@
 """Checks of cards, processes and precision."""
 
 from collections.abc import Iterator
-from typing import Literal
 
 from msgspec.structs import replace
 
@@ -167,7 +166,6 @@ def unsupported_precision(setup: Setup) -> Iterator[Finding]:
     if "precision" not in setup.ladder_context.accepted_placeholders:
         return
     source = f" ({precision_value.source})" if precision_value.source else ""
-    level: Literal["error", "warning"] = "warning" if precision_value.source.endswith("default") else "error"
     if precision_value.value == "fp16" and not cuda:
         message = f"fp16{source} cannot be trained on the CPU"
         remedy = "Choose fp32 or bf16 (recipe.precision)."
@@ -179,4 +177,5 @@ def unsupported_precision(setup: Setup) -> Iterator[Finding]:
         return
     why = "works everywhere" if other == "fp32" else "works on older GPUs"
     change = Change(f"precision {other}", why, (("recipe.precision", other),))
-    yield Finding(level=level, key="recipe.precision", message=message, remedy=remedy, change=change)
+    make = warning if precision_value.source.endswith("default") else error
+    yield make("recipe.precision", message, remedy, change=change)

@@ -123,20 +123,20 @@ def missing_or_mock_data(setup: Setup) -> Iterator[Finding]:
         yield error("trainer.data", message, remedy, change=use_mock)
     else:
         yield from _unusable_data_paths(profile, setup.facts)
-    if setup.nemo_flavour == "recipes" and chosen.task == "pretrain" and not (chosen.tokenizer or chosen.mock_data):
+    if chosen.task == "pretrain" and not (chosen.tokenizer or chosen.mock_data):
+        yield from _missing_tokenizer(setup)
+
+
+def _missing_tokenizer(setup: Setup) -> Iterator[Finding]:
+    """The tokenizer of data to pretrain on: a recipe of NeMo has another one, of Megatron-Bridge none."""
+    if setup.nemo_flavour == "recipes":
         message = "no tokenizer is named, so NeMo takes that of GPT-2: right only if the data was prepared with it"
-        remedy = "Name the Hugging Face folder that the data was prepared with (nemo.tokenizer)."
-        yield warning("nemo.tokenizer", message, remedy)
-    if setup.nemo_flavour == "bridge":
-        yield from _missing_bridge_tokenizer(profile)
-
-
-def _missing_bridge_tokenizer(profile: Profile) -> Iterator[Finding]:
-    """The tokenizer of data for Megatron-Bridge, whose recipes to pretrain have none."""
-    chosen = profile.nemo
-    if chosen.tokenizer or chosen.task == "finetune" or chosen.mock_data or not profile.trainer.data:
+    elif setup.nemo_flavour == "bridge" and setup.profile.trainer.data:
+        message = (
+            "no tokenizer is named: the token ids of the data are used as they are, and must fit the recipe's model"
+        )
+    else:
         return
-    message = "no tokenizer is named: the token ids of the data are used as they are, and must fit the recipe's model"
     remedy = "Name the Hugging Face folder that the data was prepared with (nemo.tokenizer)."
     yield warning("nemo.tokenizer", message, remedy)
 

@@ -1,7 +1,6 @@
 """Checks of what a job asks for against what the Slurm cluster has."""
 
 from collections.abc import Iterator
-from typing import Literal
 
 from tui_train.base.text import quantity
 from tui_train.checks.finding import Finding, error, warning
@@ -122,8 +121,8 @@ def time_limit_above_partition_limit(setup: Setup) -> Iterator[Finding]:
     remedy = (
         "Shorten slurm.time: near the limit the run saves, is queued again and resumes. Or choose another partition."
     )
-    level: Literal["warning", "error"] = "warning" if allowed else "error"
-    yield Finding(level=level, key="slurm.time", message=message, remedy=remedy, machine=True, change=change)
+    make = warning if allowed else error
+    yield make("slurm.time", message, remedy, machine=True, change=change)
 
 
 def unavailable_nodes(setup: Setup) -> Iterator[Finding]:

@@ -1,10 +1,9 @@
 """Checks of choices that would not arrive: a wrong training would start without a word."""
 
 from collections.abc import Iterator
-from typing import Literal
 
 from tui_train.base.text import display_path
-from tui_train.checks.finding import Finding, note, warning
+from tui_train.checks.finding import Finding, error, note, warning
 from tui_train.checks.trainer.declared_arguments import (
     PROFILE_KEYS_OF_MODEL_AND_DATA,
     lookalike_argument_change_by_key,
@@ -39,20 +38,17 @@ def unused_values(setup: Setup) -> Iterator[Finding]:
             yield _unpassed_output_finding(setup, change)
             continue
         changes_result = key.startswith("recipe.") or key in _KEYS_CHANGING_RESULT
-        level: Literal["error", "warning", "note"] = "note" if key.startswith("communication.") else "warning"
         remedy = f"Leave {key} unset."
         if key in passes:
             remedy = f"Pass it by the argument of the script that has such a name, or leave {key} unset."
         elif changes_result and trainer_has_own_field(profile, "trainer.preset"):
             where = f"{{{key.partition('.')[2]}}} in trainer.arguments where it belongs"
             remedy = f"Leave {key} unset, or write {f'the value into {file}' if file else where}."
-        yield Finding(
-            level="error" if changes_result or key.startswith("tracking.") else level,
-            key=key,
-            message=f"{fields.get_field(key).label} ({key}) is set, but not used: {why}",
-            remedy=remedy,
-            change=passes.get(key, change),
-        )
+        make = note if key.startswith("communication.") else warning
+        if changes_result or key.startswith("tracking."):
+            make = error
+        message = f"{fields.get_field(key).label} ({key}) is set, but not used: {why}"
+        yield make(key, message, remedy, change=passes.get(key, change))
 
 
 def _unpassed_output_finding(setup: Setup, change: Change) -> Finding:

@@ -4,7 +4,6 @@ import re
 import shlex
 import sys
 from collections.abc import Iterator, Sequence
-from typing import Literal
 
 from tui_train.checks.finding import Finding, error, warning
 from tui_train.launchers import LAUNCHERS
@@ -98,14 +97,10 @@ def non_python_script(setup: Setup) -> Iterator[Finding]:
     elif (why := source.problem.removeprefix(_NOT_PYTHON_PROBLEM_PREFIX)) != source.problem:
         message = f"{path} cannot be read as Python: {why}"
         remedy = "Correct the file, or name the Python file that trains (trainer.script)."
-        yield Finding(level=_syntax_error_level(setup), key="trainer.script", message=message, remedy=remedy)
-
-
-def _syntax_error_level(setup: Setup) -> Literal["error", "warning"]:
-    """Return how sure it is that the Python that trains reads no more than this one."""
-    tool = setup.toolchain
-    own, other = sys.version_info[:2], [*map(int, re.findall(r"\d+", tool.version)[:2])] if tool else []
-    return "error" if tuple(other) == own else "warning"
+        # Another Python may read more than this one does.
+        version = setup.toolchain.version if setup.toolchain else ""
+        is_same = [*map(int, re.findall(r"\d+", version)[:2])] == [*sys.version_info[:2]]
+        yield (error if is_same else warning)("trainer.script", message, remedy)
 
 
 def script_without_train_switch(setup: Setup) -> Iterator[Finding]:
