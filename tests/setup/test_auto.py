@@ -19,8 +19,6 @@ from tui_train.facts.types import HelpFlag, ScriptHelp
 from tui_train.places.help_question import script_help_question_for_auto_preset
 from tui_train.places.profile_facts import probe_profile_facts, read_script_sources
 from tui_train.profile import fields
-from tui_train.profile.store import profile_from_toml
-from tui_train.profile.types import Profile
 from tui_train.setup.recipe.effective_values import EffectiveValue
 from tui_train.setup.setup import Setup
 from tui_train.trainers.auto_preset import SCRIPT_OWN_VALUE_SOURCE_TEXT
@@ -368,13 +366,6 @@ def test_the_defaults_of_a_script_are_those_that_it_writes_out(tmp_path):
     assert held["epochs"] == EffectiveValue(14.0, "the script's default")
     assert held["seed"] == EffectiveValue(None, SCRIPT_OWN_VALUE_SOURCE_TEXT)
     assert effective_settings(chosen, {})["recipe.learning_rate"].text == "1.0 (default)"
-
-
-def test_a_profile_that_names_a_preset_keeps_it():
-    assert Profile().trainer.preset == "auto"
-    assert profile_from_toml('schema = 2\n[trainer]\nkind = "script"', "p").trainer.preset == "auto"
-    named = profile_from_toml('schema = 2\n[trainer]\nkind = "script"\npreset = "hf-trainer"', "p")
-    assert named.trainer.preset == "hf-trainer"
 
 
 def test_a_name_with_control_bytes_is_shown_safely():

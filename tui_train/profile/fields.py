@@ -108,7 +108,7 @@ def _require_value_within_limits(row: Field, value: FieldValue) -> None:
         raise BadInput(f"{row.key} holds a NUL byte", "Remove it: no program can be given a NUL byte.")
     if any("\ud800" <= letter <= "\udfff" for letter in _all_text_of_value(value)):
         raise BadInput(
-            (f"{row.key} is not UTF-8 text: {visible(_all_text_of_value(value))}"),
+            f"{row.key} is not UTF-8 text: {visible(_all_text_of_value(value))}",
             "Rename the file or folder so that its name is UTF-8 text.",
         )
 

@@ -84,7 +84,7 @@ def profile_from_toml(text: bytes | str, source: str = "the profile", folder: Pa
         profile = msgspec.convert(data, type_prepared_for_msgspec(Profile), strict=True)
     except msgspec.ValidationError as error:
         raise BadInput(
-            (f"{source}: {msgspec_message_with_key_first(str(error))}"), "Fix that value in the file."
+            f"{source}: {msgspec_message_with_key_first(str(error))}", "Fix that value in the file."
         ) from None
     with _errors_naming_source(source):
         for row in fields.FIELDS.values():
@@ -138,7 +138,7 @@ def load_profile_file(reference: str) -> Profile:
         raise NotFound(f"there is no profile {visible(reference)}", f"Saved profiles: {saved}.") from None
     except Unparsable as error:
         raise BadInput(
-            f"cannot read {visible(str(path))}: {error}", ("Name a TOML file that exists and that you may read.")
+            f"cannot read {visible(str(path))}: {error}", "Name a TOML file that exists and that you may read."
         ) from None
     return profile_from_toml(text, visible(str(path)), path.parent.absolute())
 
@@ -275,17 +275,11 @@ def require_known_preset(profile: Profile) -> None:
 
 
 def _refuse_unknown_keys(data: dict[str, Any], source: str) -> None:
-    sections = {key.partition(".")[0] for key in fields.FIELDS if "." in key}
+    known = ("schema", *dict.fromkeys(key.partition(".")[0] for key in fields.FIELDS))
     for name, value in data.items():
-        if name in sections and isinstance(value, dict):
-            for key in value:
-                if f"{name}.{key}" not in fields.FIELDS:
-                    _refuse_unknown_key(f"{name}.{key}", source)
-        elif name not in sections and name not in {"schema", "name"}:
-            _refuse_unknown_key(name, source)
-
-
-def _refuse_unknown_key(key: str, source: str) -> None:
-    sections = tuple(dict.fromkeys(known.partition(".")[0] for known in fields.FIELDS))
-    remedy = fields.similar_key_remedy(key) if "." in key else fields.similar_word_remedy(key, ("schema", *sections))
-    raise BadInput(f"{source}: {visible(key)} is not a key", remedy)
+        is_section = name in known and isinstance(value, dict)
+        for key in [f"{name}.{each}" for each in value] if is_section else [name]:
+            if key not in fields.FIELDS and key not in known:
+                by_name = fields.similar_word_remedy(key, known)
+                remedy = fields.similar_key_remedy(key) if "." in key else by_name
+                raise BadInput(f"{source}: {visible(key)} is not a key", remedy)
