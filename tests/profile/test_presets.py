@@ -52,6 +52,7 @@ from tui_train.profile.presets.user_presets import user_presets
 from tui_train.runner.logs.curve import LossPoint
 from tui_train.runner.logs.progress import Progress, advance_progress
 from tui_train.runs.run_folders import RunFolder
+from tui_train.setup.setup import Setup
 
 MINE = """\
 # all that is mine
@@ -370,6 +371,7 @@ def folder(tmp_path, monkeypatch):
         (WHOLE + "argumnets = []", "argumnets"),
         (WHOLE.replace("micro_batch", "micro_batches"), r"arguments\[0\]\.words: {micro_batches} is not a placeholder"),
         (WHOLE.replace("{ words", '{ when = "precisoin=bf16", words'), r"arguments\[0\]\.when"),
+        (WHOLE.replace('["--bs={micro_batch}"]', "[]"), r"arguments\[0\]\.words: is empty"),
         (WHOLE.replace('["--bs={micro_batch}"]', "5"), r"arguments\[\.\.\.\]\.words|arguments"),
         (WHOLE + 'module = "a b"', "module"),
         (WHOLE + "eval_batch = -1", "eval_batch"),
@@ -386,6 +388,11 @@ def folder(tmp_path, monkeypatch):
         (WHOLE + '[file]\npath = "accelerate.yaml"\nvalues = []', "file.path"),
         (WHOLE + '[file]\nvalues = [{ key = "a..b", value = 1 }]', r"file.values\[0\]\.key"),
         (WHOLE + 'variables = [{ name = "A", value = "{output}" }]', "variables"),
+        (WHOLE + "defaults = { layer = 1 }", "defaults.layer: is not a value that can have a default"),
+        (WHOLE + "defaults = { micro_batch = 0 }", "defaults.micro_batch is 0: Give a number from 1"),
+        (WHOLE + 'defaults = { learning_rate = "fast" }', "defaults.learning_rate is 'fast': Type a number"),
+        (WHOLE + 'defaults = { precision = "" }', "defaults.precision is '': Choose one of: fp32"),
+        (WHOLE + "defaults = { accumulation = true }", "defaults.accumulation is True: Type a whole number"),
         ('label = "\\u001b[31m"\nabout = 5', "about"),
         ("\x00", "TOML"),
     ],
@@ -409,6 +416,13 @@ def test_a_broken_preset_names_its_file_and_key_and_hides_no_other(folder, text,
         get_preset("bad", found)
     assert get_preset("hf-trainer", found) == shipped_presets()["hf-trainer"]
     assert get_preset("good", found).label == "Mine"
+
+
+def test_a_default_may_be_written_as_one_writes_it(folder):
+    (folder / "good.toml").write_text(WHOLE + "module = 'mine.train'\ndefaults = { epochs = 3, micro_batch = 2 }\n")
+    found = msgspec.structs.replace(facts(), presets=user_presets())
+    held = Setup(profile({"trainer.kind": "script", "trainer.preset": "good"}), found).effective_values
+    assert (repr(held["epochs"].value), held["micro_batch"].value) == ("3.0", 2)
 
 
 def test_a_profile_may_name_a_preset_of_ones_own(folder):

@@ -39,6 +39,10 @@ FieldValue = str | int | float | bool | tuple[str | float, ...] | dict[str, str]
 
 
 FIELDS: dict[str, Field] = {row.key: row for row in ROWS}
+# It has no key: it follows from the batches.
+_ACCUMULATION_FIELD = Field(
+    key="accumulation", label="Accumulation", kind="integer", help="", minimum=1, maximum=16_777_216
+)
 
 
 def get_field(key: str) -> Field:
@@ -46,6 +50,11 @@ def get_field(key: str) -> Field:
     if key in FIELDS:
         return FIELDS[key]
     raise BadInput(f"{visible(key)} is not a profile key", similar_key_remedy(key))
+
+
+def recipe_field(name: str) -> Field:
+    """Return the row of a value of the recipe, or of the accumulation, by its name in presets."""
+    return FIELDS.get(f"recipe.{name}", _ACCUMULATION_FIELD)
 
 
 def similar_word_remedy(name: str, choices: tuple[str, ...]) -> str:

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import cast
 
 import msgspec
 
@@ -10,6 +11,7 @@ from tui_train.base.app_paths import presets_folder
 from tui_train.base.errors import BadInput
 from tui_train.base.parse import Unparsable, parse_toml_table, read_file_to_parse, type_prepared_for_msgspec
 from tui_train.base.text import display_path, visible
+from tui_train.profile import fields
 from tui_train.profile.presets import (
     KEY_BY_PLACEHOLDER,
     NAMES_OF_DECLARABLE_DEFAULTS,
@@ -17,6 +19,7 @@ from tui_train.profile.presets import (
     CheckpointRules,
     GracefulStop,
     Preset,
+    Scalar,
     TrainerFile,
     TrainerFileValue,
     UserPreset,
@@ -78,7 +81,19 @@ def parse_preset(text: bytes | str, source: str) -> Preset:
         raise BadInput(f"{source} is not TOML: {error}", "Fix that line.") from None
     for key, problem in _preset_problems(preset):
         raise BadInput(f"{source}: {key}: {visible(problem)}", "Fix that value.")
-    return preset
+    return msgspec.structs.replace(preset, defaults=_parse_defaults(preset, source))
+
+
+def _parse_defaults(preset: Preset, source: str) -> dict[str, Scalar]:
+    """Return the defaults as values of the recipe, such as 3.0 for 3 epochs; BadInput for what is none."""
+    parsed: dict[str, Scalar] = {}
+    for name, value in preset.defaults.items():
+        row = msgspec.structs.replace(fields.recipe_field(name), optional=False)
+        try:
+            parsed[name] = cast("Scalar", fields.parse_value(row, fields.format_value(value)))
+        except BadInput as error:
+            raise BadInput(f"{source}: defaults.{name} is {value!r}: {error.remedy}", "Fix that value.") from None
+    return parsed
 
 
 def msgspec_message_with_key_first(message: str) -> str:
@@ -112,6 +127,8 @@ def _preset_problems(preset: Preset) -> _Problems:
 
 def _argument_and_variable_problems(preset: Preset) -> _Problems:
     for number, argument in enumerate(preset.arguments):
+        if not argument.words:
+            yield f"arguments[{number}].words", "is empty"
         yield from _placeholder_problems(f"arguments[{number}].words", *argument.words)
         yield from _condition_problems(f"arguments[{number}].when", argument.when)
     for number, variable in enumerate(preset.variables):

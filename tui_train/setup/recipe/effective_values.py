@@ -13,7 +13,6 @@ from tui_train.facts.types import YamlDocument
 from tui_train.profile import batch, fields
 from tui_train.profile.fields import FieldValue
 from tui_train.profile.presets import NAMES_OF_DECLARABLE_DEFAULTS, PLACEHOLDER_PATTERN, Preset, condition_placeholder
-from tui_train.profile.rows import Field
 from tui_train.profile.types import Profile
 from tui_train.setup.recipe.options import PresetPassingRule, get_nested_value, given_options, preset_passing_rules
 from tui_train.trainers import trainer_has_own_field, trainer_of
@@ -31,7 +30,6 @@ _OTHER_FORM_PLACEHOLDERS_BY_NAME = {
 }
 _FALSE_WORDS = {"false", "no", "off", "0"}
 _ZERO_WORDS = {"0", "0.0"}
-_ACCUMULATION_FIELD = Field(key="accumulation", label="Accumulation", kind="integer", help="", minimum=1)
 
 
 class EffectiveValue(Struct, frozen=True):
@@ -264,9 +262,8 @@ def _parse_value(name: str, value: object, source: str) -> EffectiveValue | None
     """Return what was found as a value of the recipe's field; as mere words where it is not of its form."""
     if name == "steps" and str(value).startswith(("-", "0")):
         return None  # transformers' way to leave the steps to the epochs
-    row = fields.FIELDS.get(f"recipe.{name}", _ACCUMULATION_FIELD)
     try:
-        parsed = fields.parse_value(row, str(value))
+        parsed = fields.parse_value(fields.recipe_field(name), str(value))
     except BadInput:
         return EffectiveValue(None, source, str(value)[:20])
     return EffectiveValue(parsed, source)
