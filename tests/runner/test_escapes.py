@@ -60,7 +60,8 @@ def own_cgroup():
     """Skip where the system grants no cgroup."""
     folder = cgroup.make_cgroup_for_attempt("test", os.getpid())
     with subprocess.Popen(["sleep", "60"]) as child:
-        granted = bool(folder) and cgroup.try_to_move_process_into(folder, child.pid)
+        cgroup.try_to_move_process_into(folder, child.pid)
+        granted = cgroup.cgroup_member_pids(folder, "test") == {child.pid}
         child.kill()
     cgroup.remove_cgroup(folder, "test")
     if not granted:

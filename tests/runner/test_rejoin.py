@@ -150,13 +150,19 @@ def _zipped(zipped_runner):
     """It starts itself once more."""
 
 
-def rejoined(log, engine="docker"):
-    """Rejoin the container as the supervisor does."""
-    return rejoin.rejoin_container(LocalTransport(), engine, NAME, str(log), "mark")
+class Rejoined:
+    """The container, rejoined as the supervisor does."""
+
+    def __init__(self, log, engine="docker"):
+        self.transport = LocalTransport()
+        self.leader = rejoin.rejoin_container(self.transport, engine, NAME, str(log), "mark")
+
+    def exit_code(self):
+        return self.transport.exit_code(self.leader)
 
 
-def ended(task, seconds=30):
-    return wait_until(lambda: (code := task.poll()) is not None and (code,), seconds)[0]
+def ended(task):
+    return wait_until(lambda: (code := task.exit_code()) is not None and (code,), 30)[0]
 
 
 def test_it_goes_on_and_ends_as_the_container_does(tmp_path, stub):
@@ -164,9 +170,9 @@ def test_it_goes_on_and_ends_as_the_container_does(tmp_path, stub):
     log.write_bytes(b"WARNING: a client's own\nstep 1\n! 1\nst")
     (stub / "out").write_bytes(b"step 1\nstep 2\n")
     (stub / "err").write_bytes(b"! 1\n! 2\n")
-    task = rejoined(log)
+    task = Rejoined(log)
     wait_until(lambda: log.read_bytes().endswith(b"step 1\n! 1\nstep 2\n! 2\n") or b"! 2\nep 2\n" in log.read_bytes())
-    assert task.poll() is None
+    assert task.exit_code() is None
     with (stub / "out").open("ab") as file:
         file.write(b"step 3\n")
     wait_until(lambda: b"step 3\n" in log.read_bytes())
@@ -183,7 +189,7 @@ def test_a_container_that_has_ended_already_tells_its_last_lines(tmp_path, stub)
     log.write_bytes(b"step 1\n")
     (stub / "out").write_bytes(b"step 1\nstep 2\nthe end")
     (stub / "code").write_text("3")
-    assert ended(rejoined(log)) == 3
+    assert ended(Rejoined(log)) == 3
     assert log.read_bytes() == b"step 1\nstep 2\nthe end"
 
 
@@ -191,7 +197,7 @@ def test_an_engine_that_keeps_no_log_says_so_and_the_code_is_the_containers(tmp_
     log = tmp_path / "attempt-1.log"
     log.write_bytes(b"step 1\n")
     (stub / "no-logs").touch()
-    task = rejoined(log)
+    task = Rejoined(log)
     wait_until(lambda: b"does not support reading" in log.read_bytes())
     (stub / "code").write_text("5")
     assert ended(task) == 5
@@ -203,7 +209,7 @@ def test_an_engine_that_is_away_is_left_to_whoever_asks(tmp_path, stub):
     log.write_bytes(b"step 1\n")
     (stub / "no-logs").touch()
     (stub / "gone").touch()
-    assert ended(rejoined(log)) == 125
+    assert ended(Rejoined(log)) == 125
     assert log.read_bytes() == b"step 1\n"
 
 
@@ -212,10 +218,10 @@ def test_a_stop_after_the_end_of_a_container_does_not_make_it_a_stopped_one(stub
     (stub / "code").write_text(container)
     (stub / "gone").touch()
     signals = SimpleNamespace(stop="SIGTERM", code=143)
-    start = SimpleNamespace(planned=SimpleNamespace(engine="docker", nodes=1, hosts=()), signals=signals)
-    task = SimpleNamespace(poll=lambda: 0)
+    planned, transport = SimpleNamespace(engine="docker", nodes=1, hosts=()), SimpleNamespace(exit_code=lambda _: 0)
+    start = SimpleNamespace(planned=planned, signals=signals, transport=transport)
     monkeypatch.setattr(attempts, "_stop_attempt", lambda *_: 143)
-    assert attempts._wait_for_attempt_end(start, task, ProcessFamily("none"), NAME, "") == (
+    assert attempts._wait_for_attempt_end(start, ProcessFamily("none"), NAME, "") == (
         (143, True) if stops else (0, False)
     )
 
@@ -276,7 +282,7 @@ def test_a_lost_client_loses_no_line(tmp_path, engine, containers, wrapped, end)
     time.sleep(1)
     before = len(steps(log)[0])
     assert container.must_rejoin_container(engine, NAME, 137, lambda: True)
-    task = rejoined(log, engine)
+    task = Rejoined(log, engine)
     wait_until(lambda: len(steps(log)[0]) > before + 50)
     assert ended(task) == 7
     assert steps(log) == ({b"%05d" % step: 1 for step in range(400)},) * 2
@@ -295,7 +301,7 @@ def test_a_container_that_ended_before_it_was_rejoined(tmp_path, engine, contain
     without_client(log, engine, "60", "0.01", "3", told=0)
     wait_until(lambda: container.container_exit_code(engine, NAME) is not None)
     assert container.must_rejoin_container(engine, NAME, 137, lambda: True)
-    assert ended(rejoined(log, engine)) == 3
+    assert ended(Rejoined(log, engine)) == 3
     assert steps(log) == ({b"%05d" % step: 1 for step in range(60)},) * 2
     container.remove_container(engine, NAME)
 
@@ -305,12 +311,12 @@ def test_a_container_that_ended_before_it_was_rejoined(tmp_path, engine, contain
 def test_a_second_client_may_be_lost_as_well(tmp_path, engine, containers):
     log = tmp_path / "attempt-1.log"
     without_client(log, engine, "300", "0.01", "0", told=20)
-    task = rejoined(log, engine)
+    task = Rejoined(log, engine)
     before = len(steps(log)[0])
     wait_until(lambda: len(steps(log)[0]) > before + 20)
     os.killpg(task.leader.pid, signal.SIGKILL)
     assert ended(task) == 137
-    assert ended(rejoined(log, engine)) == 0
+    assert ended(Rejoined(log, engine)) == 0
     assert steps(log) == ({b"%05d" % step: 1 for step in range(300)},) * 2
     container.remove_container(engine, NAME)
 

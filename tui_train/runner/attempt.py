@@ -26,7 +26,7 @@ from .system.processes import (
 from .system.refused import CANNOT_WRITE_EXIT_CODE, RANKS_TRAINED_ALONE_EXIT_CODE, Refused
 from .system.safe_text import visible
 from .system.signals import END_AT_ONCE_SIGNAL
-from .system.transport import LocalTask, NodeCommand
+from .system.transport import NodeCommand
 
 if TYPE_CHECKING:
     from .machines.unanswered import UnansweredConnections
@@ -73,7 +73,7 @@ def run_attempt(start: RunStart, position: int, number: int, log: str) -> Attemp
     # A container is in a cgroup that its engine makes.
     cgroup_path = "" if name else cgroup.make_cgroup_for_attempt(start.mark, number)
     try:
-        task = start.transport.start(
+        leader = start.transport.start(
             _attempt_command(start, position, log, resumed_from, name)._replace(cgroup=cgroup_path)
         )
     except OSError as error:
@@ -85,27 +85,33 @@ def run_attempt(start: RunStart, position: int, number: int, log: str) -> Attemp
     details: dict[str, object] = {"resumed": resumed_step} if resumed_step else {}
     if name:
         details.update(engine=start.planned.engine, container=name)
-    if cgroup_path and task.is_in_own_cgroup:
+    # Some systems let a cgroup be made, and nobody be moved there.
+    if cgroup.cgroup_member_pids(cgroup_path, start.mark):
         details.update(cgroup=cgroup_path)
-    leader, ticks = task.leader
     record_event(
-        start, "attempt_started", attempt=number, position=position, leader=leader, leader_ticks=ticks, **details
+        start,
+        "attempt_started",
+        attempt=number,
+        position=position,
+        leader=leader.pid,
+        leader_ticks=leader.ticks,
+        **details,
     )
-    family = ProcessFamily(start.mark, task.leader, os.getpid())
+    family = ProcessFamily(start.mark, leader, os.getpid())
     # What hangs in a driver since it was asked is a child as well, and no part of the training.
     family.excluded |= other_programs.UNKILLABLE_PIDS
     metering = energy.start_energy_metering(start.cards)
     family.excluded.add(metering.child.pid)
     try:
-        code, stopped = _wait_for_attempt_end(start, task, family, name, log)
+        code, stopped = _wait_for_attempt_end(start, family, name, log)
     except BaseException:
         # Nothing trains on with nobody to keep it.
-        _kill_attempt(task, family)
+        _kill_attempt(start, family)
         metering.kill()
         raise
     # A stop on another machine that comes while this waits for what is left is too late for what has finished.
     elsewhere = _other_rank_told_to_stop(start) if code == 0 else None
-    left = _await_leftovers_and_describe(task, family)
+    left = _await_leftovers_and_describe(start, family)
     energy_used = metering.finish()
     cgroup.remove_cgroup(cgroup_path, start.mark)
     asked = stopped or (start.signals.stop and code != 0)
@@ -201,9 +207,7 @@ def _attempt_command(start: RunStart, position: int, log: str, resumed_from: str
     return NodeCommand(tuple(words), environment, log)
 
 
-def _wait_for_attempt_end(
-    start: RunStart, task: LocalTask, family: ProcessFamily, container_name: str, log: str
-) -> tuple[int, bool]:
+def _wait_for_attempt_end(start: RunStart, family: ProcessFamily, container_name: str, log: str) -> tuple[int, bool]:
     """Wait for the end of an attempt and return its exit code, and whether it was asked to end before it had.
 
     A stop asks it to, and so does a lost lock.
@@ -213,11 +217,11 @@ def _wait_for_attempt_end(
     own_container = "" if start.planned.hosts else container_name
     unanswered = _unanswered_connections_if_multi_machine(start)
     while True:
-        code = task.poll()
+        code = start.transport.exit_code(family.leader)
         if start.signals.stop and (
             code is None or (own_container and container.container_exit_code(engine, own_container) != code)
         ):
-            return _stop_attempt(start, task, family, container_name), True
+            return _stop_attempt(start, family, container_name), True
         if code is None:
             renew_locks_or_stop(start)
             if unanswered:
@@ -229,11 +233,10 @@ def _wait_for_attempt_end(
             print_message(f"the client of {engine} is gone, its container trains on")
             from .containers import rejoin
 
-            task = rejoin.rejoin_container(start.transport, engine, own_container, log, start.mark)
-            family.leader = task.leader
+            family.leader = rejoin.rejoin_container(start.transport, engine, own_container, log, start.mark)
         else:
             if code != 0:
-                _kill_attempt(task, family)
+                _kill_attempt(start, family)
             if container_name:
                 container.remove_container(engine, container_name)
             return code, False
@@ -267,7 +270,7 @@ def renew_locks_or_stop(start: RunStart) -> None:
         os.kill(os.getpid(), signal.SIGTERM if start.planned.output else END_AT_ONCE_SIGNAL)
 
 
-def _stop_attempt(start: RunStart, task: LocalTask, family: ProcessFamily, container_name: str) -> int:
+def _stop_attempt(start: RunStart, family: ProcessFamily, container_name: str) -> int:
     """End an attempt: its launcher is asked first, for it knows its workers; then what it leaves; then all die."""
     print_message(f"stopping ({start.signals.stop}); a second Ctrl-C ends it at once")
     deadline = time.monotonic() + start.grace
@@ -275,38 +278,38 @@ def _stop_attempt(start: RunStart, task: LocalTask, family: ProcessFamily, conta
     stopper = Process()
     # Those of several hosts are stopped by what keeps them.
     if container_name and not start.planned.hosts:
-        engine, leader = start.planned.engine, task.leader
-        stopper = container.stop_container_in_child(engine, container_name, start.grace, leader)
+        stopper = container.stop_container_in_child(start.planned.engine, container_name, start.grace, family.leader)
         family.excluded.add(stopper.pid)
     else:
-        task.request_stop()
+        start.transport.request_stop(family.leader)
     record_event(start, "stopping", signal=start.signals.stop)
     while time.monotonic() < deadline and not start.signals.at_once:
-        if not (family.living_processes() if task.poll() is None else family.terminate()):
+        is_leader_gone = start.transport.exit_code(family.leader) is not None
+        if not (family.terminate() if is_leader_gone else family.living_processes()):
             break
         renew_locks_or_stop(start)
         start.signals.wait(0.1)
-    _kill_attempt(task, family)
+    _kill_attempt(start, family)
     if container_name:
         send_signal(stopper, signal.SIGKILL)
         container.remove_container(start.planned.engine, container_name)
-    code = task.poll()
+    code = start.transport.exit_code(family.leader)
     return start.signals.code if code is None else code
 
 
-def _kill_attempt(task: LocalTask, family: ProcessFamily) -> None:
-    task.end_remote_parts()
-    family.kill(lambda: _pause_and_poll(task))
+def _kill_attempt(start: RunStart, family: ProcessFamily) -> None:
+    start.transport.end_remote_parts(family.leader)
+    family.kill(lambda: _pause_and_reap(start, family))
 
 
-def _pause_and_poll(task: LocalTask) -> None:
+def _pause_and_reap(start: RunStart, family: ProcessFamily) -> None:
     time.sleep(0.05)
-    task.poll()
+    start.transport.exit_code(family.leader)
 
 
-def _await_leftovers_and_describe(task: LocalTask, family: ProcessFamily) -> str:
+def _await_leftovers_and_describe(start: RunStart, family: ProcessFamily) -> str:
     """Return the processes that live on a moment after the end of an attempt, as `pid:ticks`, and say which."""
-    living = family.wait_until_gone(LEFTOVER_WAIT_SECONDS, lambda: _pause_and_poll(task))
+    living = family.wait_until_gone(LEFTOVER_WAIT_SECONDS, lambda: _pause_and_reap(start, family))
     if living:
         print_message(f"the training has ended and left processes that go on: {' '.join(map(str, sorted(living)))}")
     return " ".join(f"{pid}:{ticks}" for pid, ticks in sorted(living.items())[:_MAX_RECORDED_LEFTOVERS])

@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 from ..logs.already_logged import ByteSource, LoggedTailFilter, skip_already_logged
 from ..system import other_programs, runner_command
-from ..system.processes import MARK_VARIABLE
+from ..system.processes import MARK_VARIABLE, Process
 from ..system.safe_text import visible
-from ..system.transport import LocalTask, LocalTransport, NodeCommand
+from ..system.transport import LocalTransport, NodeCommand
 from . import container
 
 # What an engine's own client ends with when it fails.
@@ -19,7 +19,7 @@ _ENGINE_FAILED_EXIT_CODE = 125
 _PIECE_BYTES = 1 << 16
 
 
-def rejoin_container(transport: LocalTransport, engine: str, name: str, log: str, run_mark: str) -> LocalTask:
+def rejoin_container(transport: LocalTransport, engine: str, name: str, log: str, run_mark: str) -> Process:
     """Start what writes down the rest of a container's output, and ends as it does."""
     words = runner_command.runner_command("rejoin", engine, name, log)
     return transport.start(NodeCommand(words, {**os.environ, MARK_VARIABLE: run_mark}, log))

@@ -6,8 +6,8 @@ import os
 import signal
 
 from ..system import other_programs
-from ..system.processes import send_signal
-from ..system.transport import LocalTask, LocalTransport, NodeCommand
+from ..system.processes import Process
+from ..system.transport import LocalTransport, NodeCommand
 
 # Seconds for the controller to answer, and for srun to end the tasks of all machines.
 _SLURM_ANSWER_SECONDS = 30.0
@@ -26,36 +26,30 @@ done
 exit "$code\""""
 
 
-class SrunTask(LocalTask):
-    """An srun, which kills its tasks when it gets SIGTERM, so that these are asked by Slurm instead."""
-
-    def request_stop(self) -> None:
-        """Send SIGTERM to the tasks of all machines; to srun where Slurm does not answer."""
-        # Without --batch it goes to the job's steps, and not to its script.
-        asked = other_programs.run_program(
-            ("scancel", "--signal=TERM", os.environ["SLURM_JOB_ID"]), _SLURM_ANSWER_SECONDS, interruptible=False
-        )
-        if asked.code != 0:
-            send_signal(self.leader, signal.SIGTERM)
-
-    def end_remote_parts(self) -> None:
-        """Have srun kill its tasks on all machines."""
-        self._send_signal_and_wait(signal.SIGTERM, _MAX_SRUN_END_SECONDS)
-
-
 class SrunTransport(LocalTransport):
     """All machines of the job that this runs in; the batch step, in which it runs, is on the first of them."""
-
-    task_type = SrunTask
 
     def __init__(self, nodes: int) -> None:
         super().__init__()
         self._nodes = nodes
 
-    def start(self, command: NodeCommand) -> LocalTask:
+    def start(self, command: NodeCommand) -> Process:
         """Start a command on each machine, their output to one log."""
         words = (
             "srun", f"--nodes={self._nodes}", f"--ntasks={self._nodes}", "--ntasks-per-node=1",
             "--kill-on-bad-exit=1", "--mpi=none", "--input=none", "bash", "-c", _SRUN_TASK_SCRIPT, "bash",
         )  # fmt: skip
         return super().start(command._replace(words=words + command.words))
+
+    def request_stop(self, leader: Process) -> None:
+        """Send SIGTERM to the tasks of all machines, which srun would kill when it gets it; to srun without Slurm."""
+        # Without --batch it goes to the job's steps, and not to its script.
+        asked = other_programs.run_program(
+            ("scancel", "--signal=TERM", os.environ["SLURM_JOB_ID"]), _SLURM_ANSWER_SECONDS, interruptible=False
+        )
+        if asked.code != 0:
+            super().request_stop(leader)
+
+    def end_remote_parts(self, leader: Process) -> None:
+        """Have srun kill its tasks on all machines."""
+        self._send_signal_and_wait(leader, signal.SIGTERM, _MAX_SRUN_END_SECONDS)

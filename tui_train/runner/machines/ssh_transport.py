@@ -12,10 +12,11 @@ from ..containers import container
 from ..run_folder.start import RunStart, print_message
 from ..run_folder.supervisor_plan import SupervisorPlan
 from ..system import other_programs, runner_command, untrusted_json
+from ..system.processes import Process
 from ..system.refused import UNAVAILABLE_EXIT_CODE, Refused
 from ..system.safe_text import visible
 from ..system.signals import END_AT_ONCE_SIGNAL
-from ..system.transport import LocalTask, LocalTransport, NodeCommand
+from ..system.transport import LocalTransport, NodeCommand
 from . import node, node_network
 
 # Seconds for all to answer, which takes at most half of it, and for a fan to end what it keeps.
@@ -27,18 +28,11 @@ _PYTHON_BESIDE_CONTAINER = "python3"
 _SHARD_FILE_NAME_PATTERN = re.compile(r"\.distcp$|^zero_pp_rank_\d|_optim_states\.pt$")
 
 
-class SshTask(LocalTask):
-    """A fan, which asks all machines where it gets SIGTERM."""
-
-    def end_remote_parts(self) -> None:
-        """Have it close its links, by which the others end everything of theirs."""
-        self._send_signal_and_wait(END_AT_ONCE_SIGNAL, _MAX_REMOTE_END_SECONDS)
-
-
 class SshTransport(LocalTransport):
-    """The machines of a start: `python` is the one of each, `answers` are those of all but the first."""
+    """The machines of a start: `python` is the one of each, `answers` are those of all but the first.
 
-    task_type = SshTask
+    A command is started by a fan, which asks all machines where it gets SIGTERM.
+    """
 
     def __init__(self, start: RunStart, python: str, answers: list[dict[str, Any]]) -> None:
         super().__init__()
@@ -70,10 +64,14 @@ class SshTransport(LocalTransport):
             print_message(f"{visible(checkpoint)} was copied to {', '.join(absent)}")
         return ""
 
-    def start(self, command: NodeCommand) -> LocalTask:
+    def start(self, command: NodeCommand) -> Process:
         """Start a command on each machine, their output to one log."""
         words = (*runner_command.runner_command("fan", json.dumps(self._attempt_request)), *command.words)
         return super().start(command._replace(words=words))
+
+    def end_remote_parts(self, leader: Process) -> None:
+        """Have the fan close its links, by which the others end everything of theirs."""
+        self._send_signal_and_wait(leader, END_AT_ONCE_SIGNAL, _MAX_REMOTE_END_SECONDS)
 
 
 def connect_hosts(start: RunStart) -> RunStart:

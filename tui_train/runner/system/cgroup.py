@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from typing import Iterator
 
@@ -24,14 +25,10 @@ def make_cgroup_for_attempt(run_mark: str, attempt_number: int) -> str:
     return ""
 
 
-def try_to_move_process_into(cgroup_folder: str, pid: int) -> bool:
-    """Move a process into a cgroup; false where that is refused."""
-    try:
-        with open(os.path.join(cgroup_folder, "cgroup.procs"), "w", encoding="ascii") as file:
-            file.write(str(pid))
-    except OSError:
-        return False
-    return True
+def try_to_move_process_into(cgroup_folder: str, pid: int) -> None:
+    """Move a process into a cgroup; where that is refused, it stays where it is."""
+    with contextlib.suppress(OSError), open(os.path.join(cgroup_folder, "cgroup.procs"), "w", encoding="ascii") as file:
+        file.write(str(pid))
 
 
 def cgroup_member_pids(cgroup_folder: str, run_mark: str) -> set[int]:

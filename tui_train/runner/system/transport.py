@@ -23,39 +23,8 @@ class NodeCommand(NamedTuple):
     cgroup: str = ""
 
 
-class LocalTask:
-    """A command that was started, by the child that runs it or stands for it here.
-
-    `is_in_own_cgroup` tells whether it runs in the cgroup that was made for it.
-    """
-
-    def __init__(self, transport: LocalTransport, leader: Process, *, enclosed: bool) -> None:
-        self._transport = transport
-        self.leader = leader
-        self.is_in_own_cgroup = enclosed
-
-    def poll(self) -> int | None:
-        """Return its exit code, 128 + number where a signal ended it; None while it runs."""
-        return self._transport.exit_code(self.leader.pid)
-
-    def request_stop(self) -> None:
-        """Ask it to save and end."""
-        send_signal(self.leader, signal.SIGTERM)
-
-    def end_remote_parts(self) -> None:
-        """End what no signal from here reaches: nothing here; this machine's processes are killed afterwards."""
-
-    def _send_signal_and_wait(self, signal_number: int, max_seconds: float) -> None:
-        send_signal(self.leader, signal_number)
-        deadline = time.monotonic() + max_seconds
-        while self.poll() is None and time.monotonic() < deadline:
-            time.sleep(0.05)
-
-
 class LocalTransport:
     """This machine: a child in a session of its own, so that no terminal's signals reach it."""
-
-    task_type = LocalTask
 
     def __init__(self) -> None:
         # None while it runs. Only of commands that were started here: numbers of orphans come again.
@@ -68,7 +37,7 @@ class LocalTransport:
         """
         return ""
 
-    def start(self, command: NodeCommand) -> LocalTask:
+    def start(self, command: NodeCommand) -> Process:
         """Start a command as a child, its output straight to its log; OSError where either is not possible."""
         log = os.open(command.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
         try:
@@ -86,21 +55,38 @@ class LocalTransport:
                 os.read(ready, 1)
                 _exec_command(command, log, before)
             self._codes[pid] = None
-            enclosed = bool(command.cgroup) and cgroup.try_to_move_process_into(command.cgroup, pid)
+            if command.cgroup:
+                cgroup.try_to_move_process_into(command.cgroup, pid)
         finally:
             os.close(ready)
             os.close(go)
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
             os.close(log)
         # A child that is gone already has no start any more, and belongs to nobody else: it was not waited for.
-        return self.task_type(self, process_with_pid(pid)._replace(pid=pid), enclosed=enclosed)
+        return process_with_pid(pid)._replace(pid=pid)
 
-    def exit_code(self, pid: int) -> int | None:
-        """Return the exit code of a child; None while it runs. Orphans that came here are let go as well."""
+    def exit_code(self, leader: Process) -> int | None:
+        """Return the exit code of a command, 128 + number where a signal ended it; None while it runs.
+
+        Orphans that came here are let go as well.
+        """
         for ended, status in reap_children().items():
             if ended in self._codes:
                 self._codes[ended] = other_programs.shell_exit_code(status)
-        return self._codes.get(pid)
+        return self._codes.get(leader.pid)
+
+    def request_stop(self, leader: Process) -> None:
+        """Ask a command to save and end."""
+        send_signal(leader, signal.SIGTERM)
+
+    def end_remote_parts(self, leader: Process) -> None:
+        """End what no signal from here reaches: nothing here; this machine's processes are killed afterwards."""
+
+    def _send_signal_and_wait(self, leader: Process, signal_number: int, max_seconds: float) -> None:
+        send_signal(leader, signal_number)
+        deadline = time.monotonic() + max_seconds
+        while self.exit_code(leader) is None and time.monotonic() < deadline:
+            time.sleep(0.05)
 
 
 def _exec_command(command: NodeCommand, log: int, mask: Iterable[int]) -> None:
