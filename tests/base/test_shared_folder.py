@@ -301,7 +301,7 @@ def test_a_full_disk_frees_nothing_behind_a_link(tmp_path, precious):
     (precious / "reserve").write_text("")
     (tmp_path / ".lock").symlink_to(precious)
     (tmp_path / events.JOURNAL_FILE_NAME).mkdir()
-    journal = events.Journal(str(tmp_path), lock.drop_disk_reserve)
+    journal = events.Journal(str(tmp_path))
     journal.hold_folder_open()
     with pytest.raises(OSError, match="directory"):
         journal.append("run_started")

@@ -181,7 +181,7 @@ def test_it_is_removed_for_good(engine, tmp_path):
 
 @pytest.mark.whole
 def test_an_engine_that_restarts_is_waited_for(engine, tmp_path):
-    engine("docker", f"[ -e {tmp_path}/back ] || exit 1; echo true")
+    engine("docker", f"[ -e {tmp_path}/back ] || exit 1; echo true 0")
     alive = []
 
     def lives():
@@ -190,22 +190,22 @@ def test_an_engine_that_restarts_is_waited_for(engine, tmp_path):
             (tmp_path / "back").touch()
         return True
 
-    assert container.container_still_runs("docker", NAME, lives)
+    assert container.must_rejoin_container("docker", NAME, 1, lives)
     assert len(alive) == 2
 
 
 @pytest.mark.parametrize(
-    ("does", "alive"), [("echo false", True), ("case $1 in container) exit 1 ;; esac", True), ("exit 1", False)]
+    ("does", "alive"), [("echo false 1", True), ("case $1 in container) exit 1 ;; esac", True), ("exit 1", False)]
 )
 def test_a_container_that_has_ended(engine, does, alive):
     engine("docker", does)
-    assert not container.container_still_runs("docker", NAME, lambda: alive)
+    assert not container.must_rejoin_container("docker", NAME, 1, lambda: alive)
 
 
 def test_whoever_is_to_stop_waits_for_no_engine(engine, monkeypatch, tmp_path):
     engine("docker", f"sleep 60; touch {tmp_path}/answered")
     monkeypatch.setattr(other_programs, "is_interrupted", lambda: True)
-    assert container.container_still_runs("docker", NAME, lambda: True)
+    assert container.must_rejoin_container("docker", NAME, 1, lambda: True)
     assert not (tmp_path / "answered").exists()
 
 
@@ -213,7 +213,7 @@ def test_whoever_is_to_stop_waits_for_no_engine(engine, monkeypatch, tmp_path):
     ("state", "code", "outlives"), [("false 7", 7, False), ("false 7", 137, True), ("true 0", 1, True)]
 )
 def test_a_container_is_rejoined_where_its_client_does_not_tell_its_end(engine, state, code, outlives):
-    engine("docker", f"case $* in *ExitCode*) echo {state} ;; *) echo {state.split()[0]} ;; esac")
+    engine("docker", f"echo {state}")
     assert container.must_rejoin_container("docker", NAME, code, lambda: True) is outlives
 
 

@@ -51,19 +51,21 @@ def smi(tmp_path, monkeypatch):
     return put
 
 
-def check(cards, planned=PLANNED):
-    """Return what is said of cards that are looked at."""
-    said = []
-    training_cards.require_cards_present(planned, cards, said.append)
-    return said
+@pytest.fixture
+def said(monkeypatch):
+    """What is said of the cards."""
+    texts = []
+    monkeypatch.setattr(training_cards, "print_message", texts.append)
+    return texts
 
 
-def test_a_card_that_is_not_there_is_named_with_those_that_are(smi):
+def test_a_card_that_is_not_there_is_named_with_those_that_are(smi, said):
     smi(WHOLE)
-    assert check(UUIDS) == []
+    training_cards.require_cards_present(PLANNED, UUIDS)
+    assert said == []
     smi(WHOLE.splitlines()[0])
     with pytest.raises(Refused) as refused:
-        check(UUIDS)
+        training_cards.require_cards_present(PLANNED, UUIDS)
     assert refused.value.code == 69
     assert refused.value.message == (
         f"the GPU {UUIDS[1]} (NVIDIA GeForce RTX 3090) is not there: this machine has GPU 0 NVIDIA GeForce RTX 3090 "
@@ -71,9 +73,9 @@ def test_a_card_that_is_not_there_is_named_with_those_that_are(smi):
     )
     smi("")
     with pytest.raises(Refused, match="this machine has none"):
-        check(UUIDS[:1])
+        training_cards.require_cards_present(PLANNED, UUIDS[:1])
     with pytest.raises(Refused, match=r"the GPU GPU-0 \(chosen here\) is not there"):
-        check(("GPU-0",), OTHER)
+        training_cards.require_cards_present(OTHER, ("GPU-0",))
 
 
 FIRST, DISPLAY = WHOLE.splitlines()[0], "\nGPU 2: NVIDIA GeForce GT 1030 (UUID: GPU-display)"
@@ -136,21 +138,22 @@ def test_what_is_no_choice_is_refused(smi, planned, listed, asked, refusal):
 
 
 @pytest.mark.parametrize("before", ["exit 9", "exec sleep 600", "trap '' TERM; sleep 600 & sleep 600"])
-def test_an_nvidia_smi_that_does_not_answer_is_said_and_left_behind(smi, monkeypatch, before):
+def test_an_nvidia_smi_that_does_not_answer_is_said_and_left_behind(smi, said, monkeypatch, before):
     monkeypatch.setattr(training_cards, "_NVIDIA_SMI_ANSWER_SECONDS", 0.3)
     smi(WHOLE, before=before)
-    assert check(UUIDS) == ["nvidia-smi does not answer: the GPUs are not looked at first"]
+    training_cards.require_cards_present(PLANNED, UUIDS)
+    assert said == ["nvidia-smi does not answer: the GPUs are not looked at first"]
     assert training_cards.pids_computing_on(UUIDS) is None
     with pytest.raises(Refused, match="nvidia-smi does not answer: name the GPUs"):
         training_cards.choose_cards(SEVERAL, "", 1)
-    said = []
-    training_cards.wait_until_cards_free(UUIDS, (), 60.0, said.append)
-    assert said == ["nvidia-smi does not answer: goes on without a look whether the GPUs are empty"]
+    training_cards.wait_until_cards_free(UUIDS, (), 60.0)
+    assert said[1:] == ["nvidia-smi does not answer: goes on without a look whether the GPUs are empty"]
 
 
-def test_a_machine_without_nvidia_smi_trains_all_the_same(monkeypatch, tmp_path):
+def test_a_machine_without_nvidia_smi_trains_all_the_same(said, monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert check(UUIDS) == ["nvidia-smi does not answer: the GPUs are not looked at first"]
+    training_cards.require_cards_present(PLANNED, UUIDS)
+    assert said == ["nvidia-smi does not answer: the GPUs are not looked at first"]
 
 
 def test_who_computes_on_the_cards(smi):
@@ -160,24 +163,22 @@ def test_who_computes_on_the_cards(smi):
     assert training_cards.pids_computing_on(()) == ()
 
 
-def test_cards_are_waited_for_until_they_are_empty(smi):
+def test_cards_are_waited_for_until_they_are_empty(smi, said):
     folder = smi(users=f"{UUIDS[0]}, 42\n{UUIDS[0]}, 7\n")
-    said = []
-    training_cards.wait_until_cards_free(UUIDS, (7,), 0.5, said.append)
+    training_cards.wait_until_cards_free(UUIDS, (7,), 0.5)
     assert said == ["a GPU is not empty after 0 s (process 42): goes on all the same"]
     # The next look finds it empty.
     smi(users=f"{UUIDS[0]}, 42\n", before=f'case $1 in -L) ;; *) trap "echo > {folder}/users" EXIT ;; esac')
-    training_cards.wait_until_cards_free(UUIDS, (7,), 600.0, said.append)
+    training_cards.wait_until_cards_free(UUIDS, (7,), 600.0)
     assert len(said) == 1
     assert training_cards.pids_computing_on(UUIDS) == ()
 
 
-def test_a_stop_ends_the_waiting(smi, monkeypatch):
+def test_a_stop_ends_the_waiting(smi, said, monkeypatch):
     smi(WHOLE, users=f"{UUIDS[0]}, 42\n", before="exec sleep 600")
     monkeypatch.setattr(other_programs, "is_interrupted", lambda: True)
-    said = []
-    training_cards.wait_until_cards_free(UUIDS, (), 60.0, said.append)
-    training_cards.require_cards_present(PLANNED, UUIDS, said.append)
+    training_cards.wait_until_cards_free(UUIDS, (), 60.0)
+    training_cards.require_cards_present(PLANNED, UUIDS)
     assert said == []
 
 

@@ -132,13 +132,13 @@ def test_a_server_that_does_not_answer_is_said_without_the_address(tmp_path, ser
 )
 def test_a_file_that_holds_no_secret_address_is_refused(tmp_path, text, mode, words):
     path = private(tmp_path, text, mode) if text is not None else str(tmp_path / "none")
-    url, problem = notify.webhook_address_and_problem(path, {})
+    url, problem = notify.webhook_address_and_problem(path)
     assert (url, words in problem, "planted" in problem) == ("", True, False)
 
 
 @pytest.mark.parametrize("named", ["https://h.example/planted", "HTTPS://me:planted@h.example/x", "/x/a://planted"])
 def test_an_address_in_a_plan_is_refused_and_its_host_alone_shown(named):
-    url, problem = notify.webhook_address_and_problem(named, {})
+    url, problem = notify.webhook_address_and_problem(named)
     assert url == ""
     assert problem.startswith("notify.webhook is neither a variable nor the path of a file")
     assert "planted" not in problem
@@ -150,13 +150,11 @@ def test_root_reads_the_file_of_another_in_a_folder_of_theirs(tmp_path):
     (home := tmp_path / "home").mkdir()
     path = private(home, ADDRESS)
     os.chown(path, 1000, 1000)
-    assert "it belongs to" in notify.webhook_address_and_problem(path, {})[1]
+    assert "it belongs to" in notify.webhook_address_and_problem(path)[1]
     os.chown(home, 1000, 1000)
-    assert notify.webhook_address_and_problem(path, {}) == (ADDRESS, "")
+    assert notify.webhook_address_and_problem(path) == (ADDRESS, "")
     Path(path).chmod(0o620)
-    assert (
-        "others may change it, and it holds a secret: chmod 600 it" in notify.webhook_address_and_problem(path, {})[1]
-    )
+    assert "others may change it, and it holds a secret: chmod 600 it" in notify.webhook_address_and_problem(path)[1]
 
 
 def test_a_variable_that_is_not_set_is_refused_before_the_start(tmp_path):

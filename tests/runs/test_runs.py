@@ -37,7 +37,6 @@ from tui_train.base.errors import BadInput, CannotWrite, NotFound, Unavailable
 from tui_train.places.place import Place
 from tui_train.runner.run_folder import lock_owner
 from tui_train.runner.run_folder.events import Journal
-from tui_train.runner.run_folder.lock import drop_disk_reserve
 from tui_train.runner.system.processes import process_start_ticks
 from tui_train.runs import run_folders
 from tui_train.runs.follow import follow_lines, follow_snapshots, wait_for_end
@@ -304,7 +303,7 @@ def test_a_run_whose_folder_is_deleted_ends_and_frees_what_it_took(made, tmp_pat
 @pytest.mark.parametrize("links_at_start", [0, 2])
 def test_a_folder_is_deleted_only_where_its_file_system_counts_links(tmp_path, monkeypatch, links_at_start):
     """Some in user space count none of any folder, and a training there is not to be ended for that."""
-    journal, links = Journal(str(tmp_path), drop_disk_reserve), [links_at_start]
+    journal, links = Journal(str(tmp_path)), [links_at_start]
     monkeypatch.setattr(os, "fstat", lambda _descriptor: SimpleNamespace(st_nlink=links[0]))
     journal.hold_folder_open()
     links[0] = 0

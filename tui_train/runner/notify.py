@@ -22,23 +22,20 @@ _MAX_ADDRESS_BYTES = 4096
 _MAX_DESCRIPTORS = 4096
 
 
-def notify_user(planned: SupervisorPlan, run_dir: str, outcome: StartOutcome, environment: Mapping[str, str]) -> None:
+def notify_user(planned: SupervisorPlan, run_dir: str, outcome: StartOutcome) -> None:
     """Run the command and post to the webhook of a plan; what fails is said and changes nothing."""
-    name = os.path.basename(run_dir)
     if planned.notify_command:
         variables = {
             "TUI_TRAIN_RUN": run_dir,
             "TUI_TRAIN_STATE": outcome.state,
             "TUI_TRAIN_EXIT_CODE": str(outcome.code),
         }
-        _run_notify_command(planned.notify_command, {**environment, **variables})
+        _run_notify_command(planned.notify_command, {**os.environ, **variables})
     if planned.notify_webhook:
-        _post_to_webhook(planned.notify_webhook, name, outcome, environment)
+        _post_to_webhook(planned.notify_webhook, os.path.basename(run_dir), outcome)
 
 
-def notify_user_in_background(
-    planned: SupervisorPlan, run_dir: str, outcome: StartOutcome, environment: Mapping[str, str]
-) -> None:
+def notify_user_in_background(planned: SupervisorPlan, run_dir: str, outcome: StartOutcome) -> None:
     """Notify in a process that is nobody's child, so that it neither holds a training up nor counts as part of it."""
     try:
         pid = os.fork()
@@ -51,7 +48,7 @@ def notify_user_in_background(
             if os.fork() == 0:
                 # Not the locks, which end with their last descriptor.
                 os.closerange(3, _MAX_DESCRIPTORS)
-                notify_user(planned, run_dir, outcome, environment)
+                notify_user(planned, run_dir, outcome)
         finally:
             os._exit(0)
     os.waitpid(pid, 0)
@@ -69,14 +66,14 @@ def _run_notify_command(words: tuple[str, ...], environment: Mapping[str, str]) 
         print_message(f"notify.command ended with exit code {answer.code}{f': {last_line}' if last_line else ''}")
 
 
-def webhook_address_and_problem(source: str, environment: Mapping[str, str]) -> tuple[str, str]:
+def webhook_address_and_problem(source: str) -> tuple[str, str]:
     """Return the address in a variable ($NAME) or a file, and what is wrong with it, which never shows the address."""
     if "://" in source or not source.startswith(("/", "$")):
         what = "notify.webhook is neither a variable nor the path of a file"
         return "", f"{what}{_webhook_host_text(source)}: write the address to a file (mode 0600), and name that"
     shown = visible(source)
     try:
-        url = environment.get(source[1:], "") if source.startswith("$") else _read_private_file(source)
+        url = os.environ.get(source[1:], "") if source.startswith("$") else _read_private_file(source)
     except OSError as error:
         return "", f"cannot read {shown}: {error.strerror or error}"
     if not url:
@@ -115,9 +112,9 @@ def _is_root_in_folder_of_owner(path: str, owner: int) -> bool:
     return os.geteuid() == 0 and os.stat(os.path.dirname(os.path.realpath(path))).st_uid == owner
 
 
-def _post_to_webhook(source: str, name: str, outcome: StartOutcome, environment: Mapping[str, str]) -> None:
+def _post_to_webhook(source: str, name: str, outcome: StartOutcome) -> None:
     """Post in a thread of its own, which ends with this process: a name server may never answer."""
-    url, problem = webhook_address_and_problem(source, environment)
+    url, problem = webhook_address_and_problem(source)
     if problem:
         print_message(f"notify.webhook: {problem}")
         return

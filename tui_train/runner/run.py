@@ -49,7 +49,7 @@ def run_attempts(start: RunStart, first_position: int, *, chosen_by_user: bool =
         outcome = _outcome_after_attempt(start, ended, position, number)
         if outcome:
             return outcome._replace(leftover=ended.leftover)
-        training_cards.wait_until_cards_free(start.cards, neighbours, _MAX_CARD_WAIT_SECONDS, print_message)
+        training_cards.wait_until_cards_free(start.cards, neighbours, _MAX_CARD_WAIT_SECONDS)
         position = ended.next_position
     return StartOutcome("stopped", start.signals.code, "stopped")
 

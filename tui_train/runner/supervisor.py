@@ -18,7 +18,7 @@ from .queue.tickets import OwnTicket
 from .run import StartOutcome, run_attempts
 from .run_folder import events, state, supervisor_plan
 from .run_folder.events import Journal
-from .run_folder.lock import FolderLock, HeldLock, drop_disk_reserve, make_output_lock
+from .run_folder.lock import FolderLock, HeldLock, make_output_lock
 from .run_folder.lock_owner import LOCK_FOLDER_NAME, LockOwner, this_process_as_owner
 from .run_folder.start import RunStart, print_message, record_event
 from .run_folder.supervisor_plan import SupervisorPlan
@@ -83,7 +83,7 @@ def launch_training(run_dir: str, script: str, words: Sequence[str]) -> int:
         if start.planned.is_started_by_hand or start.planned.hosts:
             node_network.require_free_port(start.planned, start.node_rank)
         if chosen.when_free != ANY_GPUS:
-            training_cards.require_cards_present(start.planned, start.cards, print_message)
+            training_cards.require_cards_present(start.planned, start.cards)
         if start.planned.hosts and not signals.stop:
             from .machines.ssh_transport import connect_hosts
 
@@ -112,7 +112,7 @@ def _notify(start: RunStart, outcome: StartOutcome) -> None:
     from .notify import notify_user, notify_user_in_background
 
     notify = notify_user_in_background if outcome.state == "running" else notify_user
-    notify(start.planned, start.run_dir, outcome, os.environ)
+    notify(start.planned, start.run_dir, outcome)
 
 
 def _check_and_prepare_start(run_dir: str, script: str, options: LaunchOptions, signals: StopSignals) -> RunStart:
@@ -142,7 +142,7 @@ def _check_and_prepare_start(run_dir: str, script: str, options: LaunchOptions, 
     if plan.notify_webhook and rank == 0:
         from .notify import webhook_address_and_problem
 
-        problem = webhook_address_and_problem(plan.notify_webhook, os.environ)[1]
+        problem = webhook_address_and_problem(plan.notify_webhook)[1]
         if problem:
             raise Refused(UNAVAILABLE_EXIT_CODE, f"notify.webhook: {problem}")
     mark = f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}-{os.urandom(3).hex()}"
@@ -158,7 +158,7 @@ def _check_and_prepare_start(run_dir: str, script: str, options: LaunchOptions, 
         resume=plan.is_started_by_hand and (options.resume or bool(os.environ.get("TUI_TRAIN_RESUME"))),
         grace=_planned_grace_seconds(plan),
         environment=environment,
-        journal=Journal(own_dir, drop_disk_reserve),
+        journal=Journal(own_dir),
         locks=(),
         signals=signals,
         transport=SrunTransport(plan.nodes) if plan.slurm and plan.nodes > 1 else LocalTransport(),
@@ -220,7 +220,7 @@ def _take_locks(start: RunStart, held_locks: list[HeldLock]) -> None:
         beside = make_output_lock(output, owner, lambda dead: _still_training_text(start.planned, dead))
         locks += [beside] if beside else []
     for lock in locks:
-        lock.take(other_programs.is_interrupted)
+        lock.take()
         held_locks.append(lock)
     # A viewer believes whoever holds the folder itself open.
     start.journal.hold_folder_open()

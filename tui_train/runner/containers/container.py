@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import time
 from typing import Callable, Mapping
 
@@ -63,7 +64,7 @@ def prepare_container_variables(planned: SupervisorPlan, run_dir: str) -> Mappin
 
 def image_identity(engine: str, image: str) -> str:
     """Return what tells an image from another of its name, of a file its size; Refused (69) without engine or image."""
-    if not _is_on_path(engine):
+    if not shutil.which(engine):
         raise Refused(UNAVAILABLE_EXIT_CODE, f"there is no {visible(engine)} on this machine: install it")
     if engine == "apptainer":
         try:
@@ -80,12 +81,6 @@ def image_identity(engine: str, image: str) -> str:
         where = f"the image {visible(image)} is not on this machine"
         raise Refused(UNAVAILABLE_EXIT_CODE, f"{where}: {engine} pull {visible(image)}")
     return answer.out.strip()
-
-
-def _is_on_path(program: str) -> bool:
-    folders = os.environ.get("PATH", os.defpath).split(os.pathsep)
-    paths = [os.path.join(folder or ".", program) for folder in folders]
-    return any(os.path.isfile(path) and os.access(path, os.X_OK) for path in paths)
 
 
 def _is_rootless_engine(engine: str) -> bool:
@@ -163,24 +158,29 @@ def is_run_container_name(engine: str, container: str) -> bool:
     return engine in ENGINES_STOPPED_BY_NAME and bool(_CONTAINER_NAME_PATTERN.fullmatch(container))
 
 
+def _state_question(engine: str, container: str) -> tuple[str, ...]:
+    return (engine, "container", "inspect", "--format", "{{.State.Running}} {{.State.ExitCode}}", container)
+
+
 def container_exit_code(engine: str, container: str) -> int | None:
     """Return the exit code of a container that has ended; None where it runs, or is not there."""
-    asked = (engine, "container", "inspect", "--format", "{{.State.Running}} {{.State.ExitCode}}", container)
+    asked = _state_question(engine, container)
     answer = other_programs.run_program(asked, _ENGINE_ANSWER_SECONDS, interruptible=False)
     running, _, code = answer.out.strip().partition(" ")
     return int(code) if answer.code == 0 and running == "false" and code.lstrip("-").isdigit() else None
 
 
-def container_still_runs(engine: str, container: str, any_process_alive: Callable[[], bool]) -> bool:
-    """Tell whether a container trains on, its client being gone; an engine that restarts is waited for.
+def must_rejoin_container(engine: str, container: str, code: int, any_process_alive: Callable[[], bool]) -> bool:
+    """Tell whether a container must be rejoined after its client ended with this code, as a shell counts it.
 
-    That is as long as processes of the run live (`any_process_alive`); a start that is asked to stop does not wait.
+    So it is where it trains on, and where it has ended otherwise than its client says: then its last lines may be
+    missing from the log. An engine that restarts is waited for as long as processes of the run live
+    (`any_process_alive`); a start that is asked to stop does not wait.
     """
-    asked = (engine, "container", "inspect", "--format", "{{.State.Running}}", container)
     while True:
-        answer = other_programs.run_program(asked, _ENGINE_ANSWER_SECONDS)
+        answer = other_programs.run_program(_state_question(engine, container), _ENGINE_ANSWER_SECONDS)
         if answer.code == 0:
-            return answer.out.strip() == "true"
+            return answer.out.split() != ["false", str(code)]
         if other_programs.is_interrupted():
             return any_process_alive()
         if (
@@ -189,18 +189,6 @@ def container_still_runs(engine: str, container: str, any_process_alive: Callabl
         ):
             return False
         time.sleep(1.0)
-
-
-def must_rejoin_container(engine: str, container: str, code: int, any_process_alive: Callable[[], bool]) -> bool:
-    """Tell whether a container must be rejoined after its client ended with this code, as a shell counts it.
-
-    So it is where it trains on, and where it has ended otherwise than its client says: then its last lines may be
-    missing from the log.
-    """
-    if container_still_runs(engine, container, any_process_alive):
-        return True
-    ended = container_exit_code(engine, container)
-    return ended is not None and ended != code
 
 
 def stop_container(

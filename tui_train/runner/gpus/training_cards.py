@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 import time
-from typing import Callable, Collection, NamedTuple, Sequence
+from typing import Collection, NamedTuple, Sequence
 
+from ..run_folder.start import print_message
 from ..run_folder.supervisor_plan import SupervisorPlan
 from ..system import other_programs
 from ..system.refused import UNAVAILABLE_EXIT_CODE, USAGE_EXIT_CODE, Refused
@@ -96,9 +97,7 @@ def _cards_named_by_option(planned: SupervisorPlan, gpus_option: str, wanted_cou
     return cards
 
 
-def require_cards_present(
-    planned: SupervisorPlan, cards: Sequence[str], print_message: Callable[[str], object]
-) -> None:
+def require_cards_present(planned: SupervisorPlan, cards: Sequence[str]) -> None:
     """Refuse (69) where a card is not there: it may have been lost since the plan, which may be another machine's.
 
     Where nvidia-smi does not answer, that is said, and the training goes on.
@@ -137,12 +136,7 @@ def pids_computing_on(cards: Sequence[str]) -> tuple[int, ...] | None:
     return tuple(int(pid) for uuid, _, pid in pairs if uuid.strip() in cards and pid.strip().isdigit())
 
 
-def wait_until_cards_free(
-    cards: Sequence[str],
-    neighbour_pids: Collection[int],
-    timeout_seconds: float,
-    print_message: Callable[[str], object],
-) -> None:
+def wait_until_cards_free(cards: Sequence[str], neighbour_pids: Collection[int], timeout_seconds: float) -> None:
     """Wait until nobody computes on the cards but the `neighbour_pids`, who did so before.
 
     The driver may hold the memory of a process for a while after its end. After so many seconds, or where nvidia-smi

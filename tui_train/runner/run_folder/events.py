@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import os
 import time
-from typing import Any, Callable, NamedTuple
+from typing import Any, NamedTuple
 
 from ..system import safe_open, untrusted_json
+from .lock import drop_disk_reserve
 
 JOURNAL_FILE_NAME = "events.jsonl"
 # What other programs read as a whole number; what the system calls a process; of what age a calendar knows.
@@ -131,14 +132,10 @@ def _is_valid_event_field(name: str, value: Any) -> bool:
 
 
 class Journal:
-    """events.jsonl, as the supervisor writes it: in the folder that it holds open, wherever that is moved.
+    """events.jsonl, as the supervisor writes it: in the folder that it holds open, wherever that is moved."""
 
-    `make_room` frees some of it where the disk is full.
-    """
-
-    def __init__(self, folder: str, make_room: Callable[[int], None]) -> None:
+    def __init__(self, folder: str) -> None:
         self.path = folder
-        self._make_room = make_room
         self._folder = -1
         self._had_links = False
 
@@ -162,7 +159,7 @@ class Journal:
         try:
             self._append_line(line)
         except OSError:
-            self._make_room(self._folder)
+            drop_disk_reserve(self._folder)
             self._append_line(line)
 
     def _append_line(self, line: bytes) -> None:

@@ -14,7 +14,7 @@ import stat
 import time
 from typing import Callable, Protocol
 
-from ..system import safe_open
+from ..system import other_programs, safe_open
 from ..system.refused import BUSY_RESOURCE_EXIT_CODE, CANNOT_WRITE_EXIT_CODE, Refused
 from ..system.safe_text import visible
 from . import lock_owner
@@ -61,27 +61,27 @@ class FolderLock:
         self._uid = os.geteuid()
         self._renewed_at = 0.0
 
-    def take(self, is_interrupted: Callable[[], bool] = lambda: False) -> None:
+    def take(self) -> None:
         """Make the lock, or take over a dead owner's.
 
         Raises Refused where one lives, where it is none of this user's, where nothing can be written, or where it is no
-        longer wanted (`is_interrupted`).
+        longer wanted.
         """
         try:
             self._parent = os.open(os.path.dirname(self.path), os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         except OSError as error:
             raise self._refusal_of_write_error(error) from None
         try:
-            self._take_lock(is_interrupted)
+            self._take_lock()
         except BaseException:
             self._close_parent_folder()
             raise
 
-    def _take_lock(self, interrupted: Callable[[], bool]) -> None:
+    def _take_lock(self) -> None:
         begun = time.monotonic()
         while not self._try_to_create():
             waited = time.monotonic() - begun
-            if interrupted() or waited >= _MAX_LOCK_WAIT_SECONDS:
+            if other_programs.is_interrupted() or waited >= _MAX_LOCK_WAIT_SECONDS:
                 raise Refused(
                     BUSY_RESOURCE_EXIT_CODE,
                     f"{visible(self.path)} cannot be taken over: remove it, if nothing trains there",
