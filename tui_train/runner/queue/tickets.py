@@ -30,8 +30,6 @@ _TICKET_PREFIX, _ORDER_PREFIX, _LOCK_PREFIX, _UNFINISHED_PREFIX = "run-", "order
 # Other users read it, whatever the mask of this one is.
 _FILE_MODE = 0o644
 _CORES_LOCK_NAME = f"{_LOCK_PREFIX}cores"
-# A folder of another start may be about to get its mode.
-_MAX_FOLDER_SETUP_SECONDS = 1.0
 _MIN_ABANDONED_AGE_SECONDS = 60.0
 # Of a file in /tmp that nobody touches for days, systemd-tmpfiles thinks that nobody needs it.
 _TOUCH_INTERVAL_SECONDS = 3600.0
@@ -62,33 +60,21 @@ class QueueFolder:
             why = f"it is on a disk that machines share ({kind}), and each needs one of its own (TUI_TRAIN_QUEUE)"
             raise OSError(errno.ENOLCK, why, self.path)
         if make:
-            with contextlib.suppress(FileExistsError):
-                os.mkdir(self.path)
-                # The mask of this user is not for all.
-                os.chmod(self.path, 0o1777)  # noqa: S103 - as /tmp
-        self._folder = self._open()
-
-    def _open(self) -> int:
-        deadline = time.monotonic() + _MAX_FOLDER_SETUP_SECONDS
-        while True:
-            try:
-                return self._open_where_files_are_safe()
-            except PermissionError:
-                # Another start may be about to make it.
-                if (
-                    time.monotonic() > deadline
-                    or time.time() - os.lstat(self.path).st_ctime > _MAX_FOLDER_SETUP_SECONDS
-                ):
-                    raise
-            time.sleep(0.02)
-
-    def _open_where_files_are_safe(self) -> int:
-        folder = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-        mode = os.fstat(folder).st_mode
+            self._make()
+        self._folder = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        mode = os.fstat(self._folder).st_mode
         if mode & 0o022 and not mode & stat.S_ISVTX:
-            os.close(folder)
+            self.close()
             raise PermissionError(errno.EACCES, "all may remove each other's files there: chmod 1777 it", self.path)
-        return folder
+
+    def _make(self) -> None:
+        """Make it with its mode at once: another start may be about to open it, and this user's mask is not for all."""
+        mask = os.umask(0)
+        try:
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(self.path, 0o1777)
+        finally:
+            os.umask(mask)
 
     def close(self) -> None:
         """Close it."""
