@@ -6,22 +6,19 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import json
 import os
-import signal
 import time
 from typing import Any, Mapping, NamedTuple, Sequence
 
 from ..system import other_programs, runner_command, untrusted_json
-from ..system.processes import Process, command_text, process_age_seconds, process_start_ticks
+from ..system.processes import Process, command_text, end_with_parent, process_age_seconds, process_start_ticks
 from ..system.safe_text import visible
 
 CARD_WATCH_INTERVAL_SECONDS = 4.0
 # A look that is older says nothing about now: the driver hangs, or this machine was asleep.
 MAX_CARD_USAGE_AGE_SECONDS = 3 * CARD_WATCH_INTERVAL_SECONDS
 _MAX_LINE_BYTES = 1 << 20
-_PRCTL_SET_PDEATHSIG = 1
 _MPS_SERVER_NAME = "nvidia-cuda-mps-server"
 # A card that shares the memory of its machine does not say how much is free: it may be enough.
 _UNKNOWN_MEMORY = 2**62
@@ -150,7 +147,7 @@ def _parse_card_usage(line: bytes) -> _TimedCardUsage:
 
 def main(parent_pid: int, uuids: Sequence[str]) -> None:
     """Print the usage of these cards again and again until the parent ends; nothing where there is no driver."""
-    ctypes.CDLL(None).prctl(_PRCTL_SET_PDEATHSIG, signal.SIGKILL)
+    end_with_parent()
     from .nvml_card import MALFORMED_ANSWER_ERRORS, pynvml
 
     try:

@@ -16,14 +16,6 @@ _METER_ANSWER_SECONDS = 1.0  # seconds; a driver that hangs does not answer
 _METER_ANSWER_PATTERN = re.compile(rb"(\d{1,12}(?:\.\d+)?) (\d{1,4})\n")
 
 
-class EnergyUsed(NamedTuple):
-    """Energy used by the GPUs, in joules; `cards` of the attempt's `total_cards` were metered."""
-
-    joules: float
-    cards: int
-    total_cards: int
-
-
 class EnergyMetering(NamedTuple):
     """A child that meters so many cards, and where its answer is read; `answer_descriptor` -1: there is none."""
 
@@ -31,8 +23,8 @@ class EnergyMetering(NamedTuple):
     answer_descriptor: int = -1
     cards: int = 0
 
-    def finish(self) -> EnergyUsed | None:
-        """Return what the cards drew, None where that is not known; the child is gone after a second at most."""
+    def finish(self) -> dict[str, object] | None:
+        """Return what the cards drew as an event has it, None if unknown; the child is gone after a second at most."""
         if self.answer_descriptor < 0:
             return None
         send_signal(self.child, signal.SIGTERM)
@@ -42,7 +34,7 @@ class EnergyMetering(NamedTuple):
             os.read(self.answer_descriptor, _MAX_METER_ANSWER_BYTES) if ready else b""
         )
         self.kill()
-        return EnergyUsed(float(match.group(1)), int(match.group(2)), self.cards) if match else None
+        return {"joules": float(match[1]), "metered": int(match[2]), "cards": self.cards} if match else None
 
     def kill(self) -> None:
         """End the child; one that hangs in a driver is left behind."""

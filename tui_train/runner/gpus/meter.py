@@ -1,21 +1,22 @@
-"""Meters what cards draw: `python meter.py PARENT UUID …` prints joules and cards on SIGTERM, and ends.
+"""Meters what cards draw: `meter PARENT UUID …` prints joules and cards on SIGTERM, and ends.
 
 A program of its own, for a driver may hang: nothing else waits for it. It also ends with its parent, by its pid.
 """
 
 from __future__ import annotations
 
-import ctypes
 import os
 import signal
 import threading
 import time
 
+from ..system.processes import end_with_parent
+from .nvml_card import MALFORMED_ANSWER_ERRORS, NvmlCardCalls, pynvml
+
 # Seconds between two readings: a counter is exact whenever it is read, power is taken to be steady in between.
 _READ_INTERVAL_SECONDS = 10.0
 # Seconds for the last reading.
 _FINAL_READ_SECONDS = 0.5
-_PRCTL_SET_PDEATHSIG = 1
 _MILLI_PER_UNIT = 1000.0
 
 
@@ -25,23 +26,24 @@ class CardEnergyMeter(threading.Thread):
     Cards since Volta count it themselves (in mJ); of older ones it is the power (in mW) over time.
     """
 
-    def __init__(self, library: ctypes.CDLL, uuid: str) -> None:
+    def __init__(self, uuid: str) -> None:
         super().__init__(daemon=True)
-        self.library, self.uuid = library, uuid
+        self.uuid = uuid
         self.joules: float | None = None
         self.stop_requested, self.finished = threading.Event(), threading.Event()
 
     def run(self) -> None:
         """Read until asked for the end."""
-        handle = ctypes.c_void_p()
-        if self.library.nvmlDeviceGetHandleByUUID(self.uuid.encode(), ctypes.byref(handle)) == 0:
-            counts = self._energy_counter(handle) is not None
-            read = self._energy_counter if counts else self._power_draw
-            before, at = read(handle), time.monotonic()
+        handle = NvmlCardCalls()(pynvml.nvmlDeviceGetHandleByUUID, self.uuid)
+        if handle is not None:
+            query = NvmlCardCalls(handle)
+            counts = query(pynvml.nvmlDeviceGetTotalEnergyConsumption) is not None
+            read = pynvml.nvmlDeviceGetTotalEnergyConsumption if counts else pynvml.nvmlDeviceGetPowerUsage
+            before, at = query(read), time.monotonic()
             ended = False
             while not ended:
                 ended = self.stop_requested.wait(_READ_INTERVAL_SECONDS)
-                now, then = read(handle), time.monotonic()
+                now, then = query(read), time.monotonic()
                 if now is not None and before is not None:
                     # A driver that was loaded again counts from 0.
                     counted = now - before if now >= before else now
@@ -50,30 +52,15 @@ class CardEnergyMeter(threading.Thread):
                 before, at = now, then
         self.finished.set()
 
-    def _energy_counter(self, handle: ctypes.c_void_p) -> int | None:
-        return self._read_driver_number("nvmlDeviceGetTotalEnergyConsumption", handle, ctypes.c_ulonglong())
-
-    def _power_draw(self, handle: ctypes.c_void_p) -> int | None:
-        return self._read_driver_number("nvmlDeviceGetPowerUsage", handle, ctypes.c_uint())
-
-    def _read_driver_number(
-        self, function_name: str, handle: ctypes.c_void_p, value: ctypes.c_uint | ctypes.c_ulonglong
-    ) -> int | None:
-        # A driver before the function has none of its name.
-        function = getattr(self.library, function_name, None)
-        return value.value if function and function(handle, ctypes.byref(value)) == 0 else None
-
 
 def _start_card_meters(uuids: list[str], meters: list[CardEnergyMeter]) -> None:
     """Load the driver's library, and meter each card in a thread of its own."""
     try:
-        library = ctypes.CDLL("libnvidia-ml.so.1")
-        if library.nvmlInit_v2() != 0:
-            return
-    except (OSError, AttributeError):
+        pynvml.nvmlInit()
+    except (pynvml.NVMLError, *MALFORMED_ANSWER_ERRORS):
         return
     for uuid in uuids:
-        meter = CardEnergyMeter(library, uuid)
+        meter = CardEnergyMeter(uuid)
         meter.start()
         meters.append(meter)
 
@@ -81,7 +68,7 @@ def _start_card_meters(uuids: list[str], meters: list[CardEnergyMeter]) -> None:
 def main(parent_pid: int, uuids: list[str]) -> None:
     """Print the joules that were metered until SIGTERM, and for how many cards to the end; nothing where none were."""
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
-    ctypes.CDLL(None).prctl(_PRCTL_SET_PDEATHSIG, signal.SIGKILL)
+    end_with_parent()
     if os.getppid() != parent_pid:
         return
     meters: list[CardEnergyMeter] = []

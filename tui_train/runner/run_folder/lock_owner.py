@@ -12,7 +12,7 @@ import time
 from typing import Any, Iterator, Mapping, NamedTuple
 
 from ..system import safe_open, untrusted_json
-from ..system.processes import Process, machine_boot_id, process_with_pid
+from ..system.processes import Process, machine_boot_id, machine_id, process_with_pid
 
 # The lock of a run folder, and the file in any lock.
 LOCK_FOLDER_NAME = ".lock"
@@ -42,7 +42,7 @@ class LockOwner(NamedTuple):
     @property
     def machine_rebooted_since(self) -> bool:
         """True where this very machine has booted since, so that it is gone."""
-        here = (_machine_id(), os.uname().nodename)
+        here = (machine_id(), os.uname().nodename)
         return bool(self.machine) and (self.machine, self.host) == here and self.boot != machine_boot_id()
 
     @property
@@ -61,7 +61,7 @@ def this_process_as_owner(run_mark: str, folder: str) -> LockOwner:
 
 def owner_on_this_machine(process: Process, boot_id: str, run_mark: str, folder: str = "") -> LockOwner:
     """Return a process of this machine, of this boot or an earlier one, as an owner."""
-    here = _pid_namespace(), _machine_id(), os.uname().nodename
+    here = _pid_namespace(), machine_id(), os.uname().nodename
     return LockOwner(process.pid, process.ticks, boot_id, *here, run_mark, folder)
 
 
@@ -152,10 +152,3 @@ def _pid_namespace() -> int:
         return os.stat("/proc/self/ns/pid").st_ino
     except OSError:
         return 0
-
-
-def _machine_id() -> str:
-    try:
-        return safe_open.read_bounded("/etc/machine-id", 64).decode("ascii", "replace").strip()
-    except OSError:
-        return ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import time
@@ -13,6 +14,7 @@ from .safe_text import as_valid_utf8, visible
 MARK_VARIABLE = "TUI_TRAIN_RUN_ID"
 # Seconds in which what a training has started ends after it.
 LEFTOVER_WAIT_SECONDS = 2.0
+_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 _MAX_ANCESTORS_FOLLOWED = 100
 _MAX_COMMAND_WORDS, _MAX_COMMAND_CHARACTERS = 4, 60
 # What SIGKILL does not end in so long hangs in a driver.
@@ -41,13 +43,19 @@ class Process(NamedTuple):
 
 def become_subreaper() -> None:
     """Become the parent of all descendants whose own parent ends, so that none is lost from sight."""
+    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def end_with_parent() -> None:
+    """Have the kernel kill this process when its parent ends; who that is now may be another one already."""
+    _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def _prctl(option: int, value: int) -> None:
     import ctypes
 
-    set_child_subreaper = 36
-    try:
-        ctypes.CDLL(None).prctl(set_child_subreaper, 1, 0, 0, 0)
-    except (OSError, AttributeError):
-        return
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
 
 
 def machine_and_boot_identity() -> str:
@@ -57,11 +65,16 @@ def machine_and_boot_identity() -> str:
 
 def lasting_machine_identity() -> str:
     """Return what tells this machine from others, also once it was booted again: its name, and its id if it has one."""
+    return f"{os.uname().nodename} {machine_id()}".rstrip()
+
+
+def machine_id() -> str:
+    """Return the id of this machine's installation, empty where it has none."""
     try:
         with open("/etc/machine-id", encoding="ascii", errors="replace") as file:
-            return f"{os.uname().nodename} {file.read(64).strip()}"
+            return file.read(64).strip()
     except OSError:
-        return os.uname().nodename
+        return ""
 
 
 def machine_boot_id() -> str:
