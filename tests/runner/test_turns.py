@@ -73,48 +73,6 @@ class Machine:
         assert [ticket.uid for ticket in after] == before, "nobody passes another user"
         assert [ticket.name for ticket in after if ticket.uid == uid] == self.wished_orders[uid]
 
-    def step(self):
-        event = self.random.choices(
-            (self.ask, self.end, self.stranger, self.wish, self.reboot), weights=(10, 6, 4, 2, 0.3)
-        )[0]
-        event()
-        self.take_turns()
-
-    def take_turns(self):
-        while turns := cards_by_turn(self.waiting(), self.holding(), self.free(), self.core_count):
-            name = self.random.choice(list(turns))
-            order = self.waiting()
-            self.require_nobody_passed(order[: [each.name for each in order].index(name)], turns, turns[name])
-            ticket = self.tickets[name]
-            cores = min(ticket.request.cores, self.core_count)
-            self.tickets[name] = ticket._replace(waits=False, cards=turns[name], cores=cores)
-
-    def require_nobody_passed(self, earlier, turns, cards):
-        for ticket in earlier:
-            passed = set(ticket.request.cards) & set(cards)
-            # Whoever gets as many others has no need of these.
-            assert not passed or ticket.name in turns, (ticket, cards)
-
-    def require_rules(self):
-        held = [card for ticket in self.holding() for card in ticket.cards]
-        assert len(held) == len(set(held)), "no card twice"
-        assert sum(ticket.cores for ticket in self.holding()) <= self.core_count
-        assert all(len(ticket.cards) == ticket.request.card_count for ticket in self.holding())
-        idle, kept = set(self.free()) - set(held), set()
-        for ticket in self.waiting():
-            usable = idle & set(ticket.request.cards)
-            if ticket.request.card_count:
-                assert len(usable - kept) < ticket.request.card_count, f"{ticket.name} could use {usable - kept}"
-            kept |= usable
-
-
-@pytest.mark.parametrize("seed", range(200))
-def test_no_card_is_taken_twice_or_out_of_turn_or_left_idle(seed):
-    machine = Machine(seed)
-    for _ in range(60):
-        machine.step()
-        machine.require_rules()
-
 
 class Clock:
     """A clock that the test moves on."""
@@ -266,7 +224,7 @@ def clock(monkeypatch):
     return made
 
 
-@pytest.mark.parametrize("seed", sample(range(200), 5))
+@pytest.mark.parametrize("seed", sample(range(200), 10))
 def test_no_card_is_idle_for_long_while_a_start_waits_that_could_use_it(seed, clock):
     machine = TimedMachine(seed, clock)
     for _ in range(200):
