@@ -47,7 +47,7 @@ CALLS = {
         "log_head.has_each_process_trained_alone(log, 2) is False"
     ),
     "checkpoints": "checkpoints.step_in_name('/a/checkpoint-12') == 12 and checkpoints.is_complete_file(log)",
-    "fill_config": "fill_config.yaml_text([1e-05, 'a', None]) == '[1.0e-05, \"a\", null]'",
+    "fill_config": "fill_config.yaml_text(1e-05) == '1.0e-05'",
 }
 
 

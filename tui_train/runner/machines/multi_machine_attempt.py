@@ -164,7 +164,7 @@ def _start_part_over_ssh(request: dict[str, Any], rank: int, words: Sequence[str
     question = {"rank": rank, "words": own, "environment": environment, "grace": request["grace"]}
     command = ssh.ssh_command(
         host["host"],
-        runner_command.runner_command_of_run_folder(run_dir, request["python"], "keep"),
+        runner_command.runner_command("keep", python=request["python"], run_dir=run_dir),
         host["connection"],
     )
     child = subprocess.Popen(command, stdin=subprocess.PIPE, preexec_fn=_ignore_sigterm)  # noqa: PLW1509 - here are no threads

@@ -43,17 +43,13 @@ def fill_config_files(planned: SupervisorPlan, position: int, run_dir: str, chec
 
 
 def yaml_text(value: Any) -> str:
-    """Return a value, as JSON has it, as YAML 1.1 and 1.2 in one line."""
+    """Return a single value, as JSON has it, as YAML 1.1 and 1.2 in one line."""
     if value is None:
         return "null"
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, float):
         return _yaml_number(value)
-    if isinstance(value, (list, tuple)):
-        return f"[{', '.join(yaml_text(item) for item in value)}]"
-    if isinstance(value, dict):
-        return f"{{{', '.join(f'{yaml_text(str(name))}: {yaml_text(item)}' for name, item in value.items())}}}"
     return str(value) if isinstance(value, int) else f'"{_escape_for_yaml(str(value))}"'
 
 

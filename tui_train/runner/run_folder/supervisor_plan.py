@@ -134,11 +134,9 @@ def parse_plan(data: Any, run_dir: str) -> SupervisorPlan:
     files = [*data.get("configs", ()), *data.get("programs", ()), *filter(None, (data.get("nemo"),))]
     planned = SupervisorPlan(
         **plain,
-        gpus=_require_texts(data.get("gpus", ())),
-        gpu_names=_require_texts(data.get("gpu_names", ())),
+        **{name: _require_texts(data.get(name, ())) for name in _COPIED_TEXTS_FIELDS},
         uneven=tuple(int(count) for count in data.get("uneven", ())),
         others=tuple(_require_texts(cards) for cards in data.get("others", ())),
-        secrets=_require_texts(data.get("secrets", ())),
         attempts=attempts,
         engine=_require_text(container.get("engine", "")),
         image=_require_text(container.get("image", "")),
@@ -148,14 +146,12 @@ def parse_plan(data: Any, run_dir: str) -> SupervisorPlan:
         notify_command=_require_texts(notify.get("command", ())),
         notify_webhook=_require_text(notify.get("webhook", "")),
         slurm=bool(data.get("slurm")),
-        hosts=_require_texts(data.get("hosts", ())),
         chooses_network_interface=any(
             item["name"].endswith("_SOCKET_IFNAME")
             for attempt in data["attempts"]
             for item in (attempt.get("command") or {}).get("env", ())
         ),
         files=tuple(_require_text(file["path"]) for file in files),
-        gpu_pool=_require_texts(data.get("gpu_pool", ())),
         threads=_planned_thread_count(data["attempts"]),
     )
     if planned.hosts and len(planned.hosts) != planned.nodes:
@@ -177,6 +173,7 @@ _COPIED_SCALAR_FIELDS = (
     "nodes", "world_size", "address", "port", "find_interface", "output", "grace", "connection_wait", "resumes_itself",
     "backend", "python", "gpu_memory",
 )  # fmt: skip
+_COPIED_TEXTS_FIELDS = ("gpus", "gpu_names", "secrets", "hosts", "gpu_pool")
 
 
 def _parse_attempt(data: Any, run_dir: str) -> PlannedAttempt:

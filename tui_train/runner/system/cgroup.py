@@ -6,6 +6,8 @@ import contextlib
 import os
 from typing import Iterator
 
+from .mounts import mounted_file_systems
+
 _MAX_READ_BYTES = 1 << 20
 
 
@@ -81,12 +83,10 @@ def _own_cgroup_v2_path_from_root() -> str:
 
 def _cgroup_mounts_and_roots() -> Iterator[tuple[str, str]]:
     """Yield where cgroups of version 2 are mounted, and which of them is the root there."""
-    for line in _read_text("/proc/self/mountinfo").splitlines():
-        before, _, after = line.partition(" - ")
-        fields = before.split()
+    for mount in mounted_file_systems():
         # What is escaped there, a space for one, no system has in this path.
-        if after.startswith("cgroup2 ") and len(fields) > 4 and "\\" not in before:
-            yield fields[4], fields[3]
+        if mount.kind == "cgroup2" and "\\" not in mount.point + mount.root:
+            yield mount.point, mount.root
 
 
 def _read_text(path: str) -> str:

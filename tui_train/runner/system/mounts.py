@@ -3,26 +3,39 @@
 from __future__ import annotations
 
 import os
+from typing import Iterator, NamedTuple
 
 from . import safe_open
 
 MOUNTS_FILE = "/proc/self/mountinfo"
 
 
-def file_system_of(folder: str, mounts_file: str | os.PathLike[str] = MOUNTS_FILE) -> str:
-    """Return the type of the file system that is mounted at a folder or nearest above it, empty if unknown."""
-    folder, nearest, found = os.path.realpath(folder), "", ""
+class Mount(NamedTuple):
+    """Mounted file system: the folder at which it is, which folder of its own that shows, and its type."""
+
+    point: str
+    root: str
+    kind: str
+
+
+def mounted_file_systems(mounts_file: str | os.PathLike[str] = MOUNTS_FILE) -> Iterator[Mount]:
+    """Yield what is mounted; of several at one place the last one is on top."""
     try:
         lines = safe_open.read_bounded(mounts_file).decode(errors="replace").splitlines()
     except OSError:
-        return ""
+        return
     for line in lines:
         before, _, after = line.partition(" - ")
         fields, types = before.split(), after.split()
-        if len(fields) < 5 or not types:
-            continue
-        point = fields[4].rstrip("/")
-        # Of several at one place the last one is on top.
+        if len(fields) > 4 and types:
+            yield Mount(fields[4], fields[3], types[0])
+
+
+def file_system_of(folder: str, mounts_file: str | os.PathLike[str] = MOUNTS_FILE) -> str:
+    """Return the type of the file system that is mounted at a folder or nearest above it, empty if unknown."""
+    folder, nearest, found = os.path.realpath(folder), "", ""
+    for mount in mounted_file_systems(mounts_file):
+        point = mount.point.rstrip("/")
         if f"{folder}/".startswith(f"{point}/") and len(point) >= len(nearest):
-            nearest, found = point, types[0]
+            nearest, found = point, mount.kind
     return found

@@ -7,6 +7,8 @@ import os
 import stat
 from pathlib import Path
 
+from .safe_open import is_valid_text
+
 # A checkpoint has some ten.
 _MIN_FREE_FILES = 10
 _MAX_NAMES_COMPARED = 300  # of 2,000 long ones the most similar takes 2 s to find
@@ -80,23 +82,15 @@ def similar_existing_path(path_text: str) -> str:
         path = Path(path_text).expanduser().absolute()
         above = _nearest_existing_path(path_text)
         first, *rest = path.relative_to(above).parts or ("",)
-        names = [name.rstrip("/") for name in names_in_folder(str(above), _MAX_NAMES_COMPARED) if _is_text(name)]
+        # With one that is no UTF-8 no profile or answer could be written.
+        names = [name.rstrip("/") for name in filter(is_valid_text, names_in_folder(str(above), _MAX_NAMES_COMPARED))]
         like = difflib.get_close_matches(first, names, n=1)
         whole, found = above.joinpath(*like, *rest), above.joinpath(*like)
         found = whole if like and whole.exists() else found
         text = str(found) + "/" * found.is_dir()
     except (OSError, ValueError, RuntimeError):
         return ""
-    return text if text != "//" and _is_text(text) else ""
-
-
-def _is_text(name: str) -> bool:
-    """Return whether a name is UTF-8: with another one no profile or answer could be written."""
-    try:
-        name.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
+    return text if text != "//" and is_valid_text(text) else ""
 
 
 def _nearest_existing_path(path_text: str) -> Path:
