@@ -127,12 +127,9 @@ def test_one_that_fails_ends_the_other(fan):
 
 
 def test_a_container_whose_keeper_was_killed_is_named_with_what_removes_it(fan):
-    process, state, _ = fan
-    (keeper,) = (
-        child
-        for child in psutil.Process(process.pid).children(recursive=True)
-        if "keep" in child.cmdline() and child.name().startswith("python")
-    )
+    process, state, notes = fan
+    words = {str(notes.with_name("run") / "runner.pyz"), "keep"}
+    (keeper,) = (each for each in psutil.process_iter(["cmdline"]) if words <= {*(each.info["cmdline"] or ())})
     keeper.kill()
     assert process.wait(60) == 255
     said = process.stdout.read()

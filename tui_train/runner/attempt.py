@@ -271,7 +271,7 @@ def _stop_attempt(start: RunStart, family: ProcessFamily, container_name: str) -
     stopper = Process()
     # Those of several hosts are stopped by what keeps them.
     if container_name and not start.planned.hosts:
-        stopper = container.stop_container_in_child(start.planned.engine, container_name, start.grace, family.leader)
+        stopper = container.request_stop(start.planned.engine, container_name, start.grace, family.leader)
         family.excluded.add(stopper.pid)
     else:
         start.transport.request_stop(family.leader)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import signal
 import time
 from typing import Callable, Mapping
 
 from ..run_folder.supervisor_plan import SupervisorPlan
 from ..system import other_programs
-from ..system.processes import Process, process_with_pid
+from ..system.processes import NO_PROCESS, Process, process_with_pid, send_signal
 from ..system.refused import CANNOT_WRITE_EXIT_CODE, UNAVAILABLE_EXIT_CODE, Refused
 from ..system.safe_text import visible
 from ..system.signals import reset_signals
@@ -204,13 +205,16 @@ def stop_container(
         time.sleep(0.5)
 
 
-def stop_container_in_child(engine: str, container: str, grace: int, client: Process) -> Process:
-    """Have a child of this process do `stop_container`, and return it."""
+def request_stop(engine: str, container: str, grace: int, leader: Process) -> Process:
+    """Ask a training to end: its container, where it has a name, by a child that is returned, else its leader."""
+    if not container:
+        send_signal(leader, signal.SIGTERM)
+        return NO_PROCESS
     pid = os.fork()
     if pid == 0:
         try:
             reset_signals()
-            stop_container(engine, container, grace, lambda: client.is_alive)
+            stop_container(engine, container, grace, lambda: leader.is_alive)
         finally:
             os._exit(0)
     return process_with_pid(pid)

@@ -137,13 +137,10 @@ def _print_containers_that_may_be_left(engine: str, parts: Sequence[_MachinePart
 
 def _start_part_here(request: dict[str, Any], words: Sequence[str]) -> _MachinePart:
     child = subprocess.Popen([*words, "--node-rank=0"], stdin=subprocess.DEVNULL, start_new_session=True)
-    client, name = process_with_pid(child.pid), os.environ.get(container.NAME_VARIABLE, "")
+    leader, name = process_with_pid(child.pid), os.environ.get(container.NAME_VARIABLE, "")
 
     def end_here() -> None:
-        if name:
-            container.stop_container_in_child(request["engine"], name, request["grace"], client)
-        else:
-            send_signal(client, signal.SIGTERM)
+        container.request_stop(request["engine"], name, request["grace"], leader)
 
     return _MachinePart(0, request["hosts"][0]["host"], child, end_here)
 

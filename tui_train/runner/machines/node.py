@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from typing import Any, NamedTuple
+from typing import Any, Callable
 
 from ..containers import container
 from ..gpus import training_cards
@@ -20,14 +20,12 @@ from ..system.processes import (
     KILL_WAIT_SECONDS,
     LEFTOVER_WAIT_SECONDS,
     MARK_VARIABLE,
-    Process,
     ProcessFamily,
     become_subreaper,
     machine_and_boot_identity,
     process_has_variable,
     process_with_pid,
     reap_children,
-    send_signal,
 )
 from ..system.refused import UNAVAILABLE_EXIT_CODE, Refused
 from ..system.safe_text import visible
@@ -66,28 +64,21 @@ def print_readiness(request_json: str, run_dir: str) -> int:
             problem = earlier_start_problem(plan.engine, run_dir)
     except Refused as refused:
         problem = refused.message
-    reached = _contact_first_machine(request)
+    address, own_address, tried = _contact_first_machine(request)
     answer = {
         "shared": request["shared"],
-        "address": reached.address,
-        "tried": reached.tried,
+        "address": address,
+        "tried": tried,
         "torch": torch_version(),
         "image": image,
         "problem": problem,
     }
-    if (
-        problem
-        or not reached.address
-        or not request.get("random_port")
-        or node_network.chooses_network_interface(os.environ)
-    ):
+    if problem or not address or not request.get("random_port") or node_network.chooses_network_interface(os.environ):
         print(json.dumps(answer), flush=True)
         return 0
     token = request["token"].encode()
-    answer["reaches_first"] = bool(
-        node_network.own_address_towards(reached.address, int(request["random_port"]), token)
-    )
-    with node_network.listening_socket(reached.own_address, 0) as server:
+    answer["reaches_first"] = bool(node_network.own_address_towards(address, int(request["random_port"]), token))
+    with node_network.listening_socket(own_address, 0) as server:
         print(json.dumps({**answer, "listens": server.getsockname()[:2]}), flush=True)
         server.settimeout(2 * node_network.CONNECT_TIMEOUT_SECONDS)
         with contextlib.suppress(OSError):
@@ -116,15 +107,8 @@ def torch_version() -> str:
     return answer.out.strip() if answer.code == 0 else ""
 
 
-class _FirstMachineContact(NamedTuple):
-    """The IP address at which the first machine answers, and this machine's towards it, empty for none; those tried."""
-
-    address: str
-    own_address: str
-    tried: list[str]
-
-
-def _contact_first_machine(request: dict[str, Any]) -> _FirstMachineContact:
+def _contact_first_machine(request: dict[str, Any]) -> tuple[str, str, list[str]]:
+    """Return the IP address at which the first machine answers, this one's towards it (empty: none), those tried."""
     from_there = os.environ.get("SSH_CONNECTION", "").split()[:1] if request["ask"] else []
     tried: list[str] = []
     for name in (*request["names"], *from_there):
@@ -134,8 +118,8 @@ def _contact_first_machine(request: dict[str, Any]) -> _FirstMachineContact:
             tried.append(address)
             own_address = node_network.own_address_towards(address, int(request["port"]), request["token"].encode())
             if own_address:
-                return _FirstMachineContact(address, own_address, tried)
-    return _FirstMachineContact("", "", tried)
+                return address, own_address, tried
+    return "", "", tried
 
 
 def run_machine_part(run_dir: str) -> int:
@@ -148,15 +132,14 @@ def run_machine_part(run_dir: str) -> int:
     plan, rank = supervisor_plan.read_plan(run_dir), int(request["rank"])
     environment = {**os.environ, **request["environment"], _KEPT_RUN_FOLDER_VARIABLE: run_dir}
     environment.update(node_network.network_interface_variables(plan, environment))
-    kept = _KeptContainer(plan.engine, "", int(request["grace"]))
+    container_name = ""
     if plan.engine:
         environment.update(container.prepare_container_variables(plan, run_dir))
         # Nobody reads here what one said last.
         environment.pop("TUI_TRAIN_REMOVE", None)
-        if environment.get(container.NAME_VARIABLE):
-            name = container.container_name_on_machine(environment[container.NAME_VARIABLE], rank)
-            environment[container.NAME_VARIABLE] = name
-            kept = kept._replace(name=name)
+        container_name = container.container_name_on_machine(environment.get(container.NAME_VARIABLE, ""), rank)
+        if container_name:
+            environment[container.NAME_VARIABLE] = container_name
     words = [*request["words"], f"--node-rank={rank}"]
     cards = training_cards.choose_cards(plan, "", rank)
     if cards:
@@ -171,23 +154,19 @@ def run_machine_part(run_dir: str) -> int:
     output = _ForwardedOutput(read_end)
     leader = process_with_pid(child.pid)._replace(pid=child.pid)
     family = ProcessFamily(environment[MARK_VARIABLE], leader, os.getpid())
+
+    def request_stop() -> None:
+        family.excluded.add(container.request_stop(plan.engine, container_name, int(request["grace"]), leader).pid)
+
     try:
         unanswered = UnansweredConnections(plan, environment.get(node_network.FIRST_ADDRESS_VARIABLE, ""))
-        code = _wait_for_exit_code(leader, family, signals, output, unanswered, kept)
+        code = _wait_for_exit_code(family, signals, output, unanswered, request_stop)
     finally:
         _kill_family(family)
-        if kept.name:
-            container.remove_container(kept.engine, kept.name)
+        if container_name:
+            container.remove_container(plan.engine, container_name)
         output.forward_rest()
     return 1 if code == CONNECTION_LOST_EXIT_CODE else code
-
-
-class _KeptContainer(NamedTuple):
-    """The container of this machine's part (`name` is empty where its engine names none), and its seconds to save."""
-
-    engine: str
-    name: str
-    grace: int
 
 
 class _ForwardedOutput:
@@ -248,18 +227,17 @@ def _read_request_line() -> bytes:
     return line
 
 
-def _wait_for_exit_code(  # noqa: PLR0913, PLR0917 - each is another part of it
-    leader: Process,
+def _wait_for_exit_code(
     family: ProcessFamily,
     signals: StopSignals,
     output: _ForwardedOutput,
     unanswered: UnansweredConnections,
-    kept: _KeptContainer,
+    request_stop: Callable[[], object],
 ) -> int:
     """Return the exit code of a part once it has ended, or has to."""
     heard_at, asked, seen_at = time.monotonic(), False, 0.0
     while True:
-        status = reap_children().get(leader.pid)
+        status = reap_children().get(family.leader.pid)
         if status is not None:
             code = other_programs.shell_exit_code(status)
             family.wait_until_gone(
@@ -274,10 +252,7 @@ def _wait_for_exit_code(  # noqa: PLR0913, PLR0917 - each is another part of it
             signals.stop = signals.stop or ("asked" if STOP_BYTE in received else "")
         if signals.stop and not asked:
             asked = True
-            if kept.name:
-                family.excluded.add(container.stop_container_in_child(*kept, leader).pid)
-            else:
-                send_signal(leader, signal.SIGTERM)
+            request_stop()
         if time.monotonic() - seen_at > unanswered.check_interval:
             seen_at = time.monotonic()
             for line in unanswered.new_sentences(family.living_processes(), seen_at):

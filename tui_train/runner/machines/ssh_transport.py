@@ -112,26 +112,19 @@ def _ask_other_machines(
         "checkpoint": checkpoint,
         "only_look": only_look,
     }
-    return _parse_answers(
-        other_programs.run_program(
-            runner_command.runner_command("reach", json.dumps(question)),
-            float("inf") if checkpoint else _HOST_ANSWER_SECONDS,
-        )
-    )
+    words = runner_command.runner_command("reach", json.dumps(question))
+    asked = other_programs.run_program(words, float("inf") if checkpoint else _HOST_ANSWER_SECONDS)
+    try:
+        answers: list[dict[str, Any]] = untrusted_json.parse_json(asked.out.encode(), list)
+    except untrusted_json.Unparsable:
+        last = (asked.err.strip().splitlines() or ["no answer"])[-1]
+        raise Refused(UNAVAILABLE_EXIT_CODE, f"the other machines cannot be asked: {visible(last)}") from None
+    return answers
 
 
 def _is_sharded_checkpoint(checkpoint: str) -> bool:
     """Tell whether each process wrote a part of a checkpoint: FSDP2's and Megatron's by torch, or DeepSpeed's."""
     return any(_SHARD_FILE_NAME_PATTERN.search(name) for _, _, names in os.walk(checkpoint) for name in names)
-
-
-def _parse_answers(probe_answer: other_programs.ProgramAnswer) -> list[dict[str, Any]]:
-    try:
-        answers = untrusted_json.parse_json(probe_answer.out.encode(), list)
-    except untrusted_json.Unparsable:
-        last = (probe_answer.err.strip().splitlines() or ["no answer"])[-1]
-        raise Refused(UNAVAILABLE_EXIT_CODE, f"the other machines cannot be asked: {visible(last)}") from None
-    return [dict(answer) for answer in answers]
 
 
 def _require_host_ready(
