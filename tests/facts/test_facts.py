@@ -22,7 +22,7 @@ from tui_train.facts.other_machines.remote import CARDS_SURVEY_QUESTION, surveye
 from tui_train.facts.other_machines.training_hosts import probe_hosts
 from tui_train.facts.types import Gpu, Machine, PcieLink, Toolchain
 from tui_train.runner.gpus import nvml, pci
-from tui_train.runner.system import cgroup_limits, host_facts, numa, safe_text, shared_memory
+from tui_train.runner.system import cgroup_limits, host_facts, numa, safe_text
 from tui_train.runner.system.cgroup_limits import CgroupLimits
 
 MIB = 2**20
@@ -356,11 +356,11 @@ def test_cards_without_driver_are_named(tmp_path):
     assert pci.read_pci_cards(tmp_path / "function") == ()
     cards = pci.read_pci_cards(tmp_path)
     assert [card.address[5:7] for card in cards] == ["01", "04", "05", "06"]
-    undriven, passed_on, lost = pci.unlisted_card_gaps(cards, ["00000000:01:00.0", None])
+    undriven, passed_on, lost = pci.unlisted_card_gaps(cards, ["00000000:01:00.0"])
     assert undriven.what == "1 NVIDIA GPU without driver: 0000:04:00.0 (10de:1d01)"
     assert "vfio-pci" in passed_on.why
     assert "0000:06:00.0" in lost.what
-    assert pci.unlisted_card_gaps(cards, ["00000000:01:00.0"], unopened_count=1) == (undriven, passed_on)
+    assert pci.unlisted_card_gaps(cards, ["00000000:01:00.0", None]) == (undriven, passed_on)
     assert pci.unlisted_card_gaps(cards, ["00000000:41:00.0"]) == ()  # NVML speaks of another bus
     assert len(pci.unlisted_card_gaps(cards, [])) == 4
 
@@ -513,13 +513,13 @@ def test_shared_memory(tmp_path):
     mounts = "1 0 0:1 / / rw - overlay overlay rw\n2 1 0:5 / /dev rw shared:2 - devtmpfs udev rw\nrubbish\n"
     (tmp_path / "mounts").write_text(mounts + f"3 2 0:6 / {tmp_path} rw - tmpfs shm rw\n")
     (tmp_path / "closed").mkdir(mode=0o555)
-    found = shared_memory.read_shared_memory(str(tmp_path / "closed"), tmp_path / "mounts")
+    found = host_facts.read_shared_memory(str(tmp_path / "closed"), tmp_path / "mounts")
     assert found["shm_total"] >= found["shm_free"] > 0
     assert found["shm_file_system"] == "tmpfs"
     assert bool(found["shm_problem"]) == (os.geteuid() != 0), "root may write anywhere"
     (tmp_path / "mounts").write_text(mounts)
-    assert shared_memory.read_shared_memory(str(tmp_path), tmp_path / "mounts")["shm_file_system"] == "overlay"
-    assert shared_memory.read_shared_memory("/proc/none") == {"shm_problem": "does not exist"}
+    assert host_facts.read_shared_memory(str(tmp_path), tmp_path / "mounts")["shm_file_system"] == "overlay"
+    assert host_facts.read_shared_memory("/proc/none") == {"shm_problem": "does not exist"}
 
 
 def test_nodes_of_a_machine(tmp_path, monkeypatch):

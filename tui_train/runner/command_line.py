@@ -46,7 +46,7 @@ def _run_command(words: list[str], run_dir: str) -> int:
             raise Refused(USAGE_EXIT_CODE, "launch: which script?")
         return launch_training(run_dir, rest[0], rest[1:])
     if name == "hold" and len(rest) == 1:
-        from .holding import hold_turn
+        from .waiting import hold_turn
 
         return hold_turn(run_dir, rest[0])
     if name in ("checkpoint", "fill", "meter", "watch", "rejoin", "fan", "reach", "look", "keep"):

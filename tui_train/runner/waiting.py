@@ -1,19 +1,28 @@
-"""Waits for GPUs or CPU cores in the queue of this machine, and takes them where it is this start's turn."""
+"""Waits for GPUs or CPU cores in the queue of this machine, and takes them where it is this start's turn.
+
+`hold` does so for whoever started it, who trains on them several times: nobody gets a turn between.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import itertools
+import json
 import os
+import select
+import signal
+import sys
 import time
 from typing import Callable, Mapping
 
 from .attempt import renew_locks_or_stop
 from .gpus.card_watch import CARD_WATCH_INTERVAL_SECONDS, MAX_CARD_USAGE_AGE_SECONDS, CardUsage, CardWatch
+from .queue.joining import join_queue_to_hold
 from .queue.reasons import waiting_reason
 from .queue.tickets import OwnTicket
 from .queue.turns import Ticket, TurnWatch, cores_to_take, waiting_in_order
 from .run_folder.start import RunStart, print_message, record_event
+from .run_folder.supervisor_plan import read_plan
 from .system.cgroup_limits import cgroup_limits
 from .system.host_facts import count_usable_cpus
 from .system.signals import StopSignals
@@ -21,6 +30,7 @@ from .system.signals import StopSignals
 # What is in the way may change all the time, and each change is a line of events.jsonl.
 _MIN_RECORD_SECONDS = 60.0
 _MAX_REASON_CHARACTERS = 400
+_HOLDER_RENEW_SECONDS = 60.0
 
 
 def wait_for_turn(start: RunStart, own: OwnTicket) -> RunStart:
@@ -30,7 +40,7 @@ def wait_for_turn(start: RunStart, own: OwnTicket) -> RunStart:
         record_event(start, "waiting", why=why)
         print_message(f"waits: {why}")
 
-    cards = take_turn(own, start.signals, tell, lambda: renew_locks_or_stop(start))
+    cards = _take_turn(own, start.signals, tell, lambda: renew_locks_or_stop(start))
     if cards is None:
         return start
     print_message("its turn: begins to train")
@@ -38,7 +48,34 @@ def wait_for_turn(start: RunStart, own: OwnTicket) -> RunStart:
     return start._replace(cards=cards, cards_overridden=cards != start.planned.gpus)
 
 
-def take_turn(
+def hold_turn(run_dir: str, folder: str) -> int:
+    """Wait for what the plan of a run folder needs, and hold it until the input ends; others see the name of `folder`.
+
+    What is in the way, and the turn, are told in lines of JSON.
+    """
+    signals = StopSignals()
+    own = join_queue_to_hold(read_plan(run_dir), folder)
+    try:
+        cards = _take_turn(
+            own, signals, lambda why: print(json.dumps({"why": why}), flush=True), lambda: _renew_or_stop(own)
+        )
+        if cards is not None:
+            print(json.dumps({"turn": True}), flush=True)
+        while not signals.stop:
+            signals.wait(_HOLDER_RENEW_SECONDS, sys.stdin.fileno())
+            _renew_or_stop(own)
+    finally:
+        own.release()
+    return signals.code
+
+
+def _renew_or_stop(own: OwnTicket) -> None:
+    own.renew()
+    if select.select([sys.stdin], [], [], 0)[0]:
+        os.kill(os.getpid(), signal.SIGTERM)
+
+
+def _take_turn(
     own: OwnTicket, signals: StopSignals, tell: Callable[[str], None], renew: Callable[[], None]
 ) -> tuple[str, ...] | None:
     """Wait for a ticket's turn, and return the cards that it got, None where it is to stop.

@@ -71,8 +71,7 @@ def _read_all_cards(cards_on_bus: tuple[pci.PciCard, ...], end_time: float, thre
         return _cards_report((), (gap,), driver, driver_cuda)
     gpus = [gpu for card in _query_cards(count, end_time, threads) for gpu in card.gpus()]
     _add_peers(gpus, end_time, threads)
-    addresses = [gpu.get("pci_bus") for gpu in gpus]
-    gaps = pci.unlisted_card_gaps(cards_on_bus, addresses, sum(not address for address in addresses))
+    gaps = pci.unlisted_card_gaps(cards_on_bus, [gpu.get("pci_bus") for gpu in gpus])
     if not gpus and not gaps:
         gaps = (
             Gap("No NVIDIA GPU", "the NVIDIA driver is running, but lists no GPU", "Trainings run on the CPU here."),

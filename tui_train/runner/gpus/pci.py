@@ -6,7 +6,7 @@ import os
 import platform
 import re
 from pathlib import Path
-from typing import Iterable, NamedTuple, Sequence
+from typing import NamedTuple, Sequence
 
 _NVIDIA_VENDOR_ID = "0x10de"
 _PCI_ADDRESS_PATTERN = re.compile(r"[0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7]", re.ASCII)
@@ -75,14 +75,13 @@ def read_slot_width(
     return int(most) if most.isdecimal() and width == str(link_width) else None
 
 
-def unlisted_card_gaps(
-    cards_on_bus: Sequence[PciCard], listed_addresses: Iterable[str | None], unopened_count: int = 0
-) -> tuple[Gap, ...]:
+def unlisted_card_gaps(cards_on_bus: Sequence[PciCard], listed_addresses: Sequence[str | None]) -> tuple[Gap, ...]:
     """Return a Gap for each card on the bus whose address is not in `listed_addresses`, the addresses from NVML.
 
-    `unopened_count` cards are listed by NVML without an address; that many cards of the nvidia driver are not reported.
+    For each that NVML lists without an address, a card of the nvidia driver is not reported.
     """
     addresses = {_sysfs_address(address) for address in listed_addresses if address}
+    unopened_count = sum(not address for address in listed_addresses)
     if addresses - {_sysfs_address(card.address) for card in cards_on_bus}:
         # Some sandboxes, and WSL, show another bus than NVML, or none.
         return ()

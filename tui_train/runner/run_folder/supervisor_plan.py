@@ -129,12 +129,13 @@ def parse_plan(data: Any, run_dir: str) -> SupervisorPlan:
             raise TypeError(name)
         if isinstance(value, str):
             _require_text(value)
+    lists: dict[str, Any] = {name: _require_texts(data.get(name, ())) for name in _COPIED_TEXTS_FIELDS}
     attempts = tuple(_parse_attempt(item, run_dir) for item in data["attempts"])
     # What lies beside launch.sh and the plan itself.
     files = [*data.get("configs", ()), *data.get("programs", ()), *filter(None, (data.get("nemo"),))]
     planned = SupervisorPlan(
         **plain,
-        **{name: _require_texts(data.get(name, ())) for name in _COPIED_TEXTS_FIELDS},
+        **lists,
         uneven=tuple(int(count) for count in data.get("uneven", ())),
         others=tuple(_require_texts(cards) for cards in data.get("others", ())),
         attempts=attempts,

@@ -25,7 +25,7 @@ def environments_folder() -> Path:
 def created_labels_and_pythons() -> Iterator[tuple[str, str]]:
     """Yield label and Python of the environments of `tui-train env create`."""
     for python in sorted(environments_folder().glob("*/bin/python")):
-        if not (python.parent.parent / UNFINISHED_MARKER_NAME).exists():
+        if not is_unfinished(python.parent.parent):
             yield f"env {python.parent.parent.name}", str(python)
 
 

@@ -13,10 +13,10 @@ from typing import Any, Iterable
 
 from .cgroup_limits import cgroup_limits, read_text, smallest_known
 from .logout import read_logout_effect
+from .mounts import MOUNTS_FILE, file_system_of
 from .numa import read_numa_nodes
 from .process_limits import read_process_limits
 from .safe_text import as_valid_utf8
-from .shared_memory import read_shared_memory
 
 _MEMORY_LINE_PATTERN = re.compile(r"^(MemTotal|MemAvailable): *(\d{1,15}) kB$", re.MULTILINE)
 # What an installation or each boot writes: with a clock behind these, no certificate is valid yet.
@@ -27,6 +27,7 @@ _CLOCK_REFERENCE_FILES = (
     "/var/lib/systemd/timesync/clock",
 )
 _INFINIBAND_FOLDER = Path("/sys/class/infiniband")
+_SHARED_MEMORY_FOLDER = "/dev/shm"  # noqa: S108 - read, never written
 
 
 def read_host_facts() -> dict[str, Any]:
@@ -48,6 +49,30 @@ def read_host_facts() -> dict[str, Any]:
         "numa_nodes": read_numa_nodes(),
         "rdma_devices": read_rdma_devices(),
         "clock_behind": read_clock_lag(),
+    }
+
+
+def read_shared_memory(
+    folder: str = _SHARED_MEMORY_FOLDER, mounts_file: str | os.PathLike[str] = MOUNTS_FILE
+) -> dict[str, Any]:
+    """Return size and free bytes, why it cannot be used (empty: it can), and its file system; None: unknown."""
+    try:
+        status = os.statvfs(folder)
+    except FileNotFoundError:
+        return {"shm_problem": "does not exist"}
+    except OSError:
+        return {}
+    problem = ""
+    if status.f_flag & os.ST_RDONLY:
+        problem = "is read-only"
+    elif not os.access(folder, os.W_OK | os.X_OK):
+        problem = "may not be written to by this user"
+    return {
+        # Without a limit it has no blocks.
+        "shm_total": status.f_blocks * status.f_frsize or None,
+        "shm_free": status.f_bavail * status.f_frsize if status.f_blocks else None,
+        "shm_problem": problem,
+        "shm_file_system": file_system_of(folder, mounts_file),
     }
 
 
