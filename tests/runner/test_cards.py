@@ -235,6 +235,14 @@ def test_an_answer_that_is_of_no_use_is_not_waited_for(monkeypatch):
         signal.signal(signal.SIGALRM, before)
 
 
+def test_streams_that_are_closed_are_opened_before_a_file_or_pipe_gets_their_numbers():
+    code = (
+        "import os; from tui_train.runner.command_line import main; os.closerange(0, 3); main(['no command'], '');"
+        "os._exit(sum(os.readlink(f'/proc/self/fd/{number}') == os.devnull for number in range(3)))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 3
+
+
 def test_asking_costs_little_at_the_start():
     """It stands between `bash launch.sh` and the training."""
     code = (

@@ -20,6 +20,7 @@ _USAGE_TEXT = """usage: python3 RUN/runner.pyz COMMAND
 
 def main(words: Sequence[str], run_dir: str) -> int:
     """Carry out a command for a run folder and return its exit code."""
+    _open_standard_streams()
     for stream in (sys.stdout, sys.stderr):
         reconfigure = getattr(stream, "reconfigure", None)
         if reconfigure:
@@ -35,6 +36,13 @@ def main(words: Sequence[str], run_dir: str) -> int:
         return 0
     except KeyboardInterrupt:
         return 130
+
+
+def _open_standard_streams() -> None:
+    """Open the standard streams that whoever started this has closed, so that no file or pipe gets their numbers."""
+    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
+        pass
+    os.close(descriptor)
 
 
 def _run_command(words: list[str], run_dir: str) -> int:

@@ -45,7 +45,7 @@ def wait_for_turn(start: RunStart, own: OwnTicket) -> RunStart:
         return start
     print_message("its turn: begins to train")
     record_event(start, "wait_ended", gpus=",".join(cards))
-    return start._replace(cards=cards, cards_overridden=cards != start.planned.gpus)
+    return start._replace(cards=cards)
 
 
 def hold_turn(run_dir: str, folder: str) -> int:

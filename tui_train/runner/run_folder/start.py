@@ -26,7 +26,6 @@ class RunStart(NamedTuple):
     """The mark of its processes."""
     cards: tuple[str, ...]
     """This machine's own."""
-    cards_overridden: bool
     node_rank: int
     resume: bool
     grace: int
@@ -44,6 +43,11 @@ class RunStart(NamedTuple):
     def attempts(self) -> tuple[PlannedAttempt, ...]:
         """The attempts of the plan."""
         return self.planned.attempts
+
+    @property
+    def cards_overridden(self) -> bool:
+        """True where they are not those of the plan."""
+        return self.cards != self.planned.gpus
 
     @property
     def may_fall_back(self) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import select
 import shutil
@@ -79,7 +78,7 @@ def run_program(
 
 def spawn_program(words: Sequence[str], env: Mapping[str, str]) -> tuple[int, int, int]:
     """Start a program and return its number and the ends from which its output and its errors are read."""
-    outputs = [_pipe_above_standard_streams(), _pipe_above_standard_streams()]
+    outputs = [os.pipe(), os.pipe()]
     try:
         pid = _spawn_with_outputs(words, env, [end for _, end in outputs])
     except OSError:
@@ -95,17 +94,6 @@ def spawn_program(words: Sequence[str], env: Mapping[str, str]) -> tuple[int, in
 def shell_exit_code(wait_status: int) -> int:
     """Return the exit code of a wait status as a shell counts it: 128 and the signal for one that was killed."""
     return 128 + os.WTERMSIG(wait_status) if os.WIFSIGNALED(wait_status) else os.WEXITSTATUS(wait_status)
-
-
-def _pipe_above_standard_streams() -> tuple[int, int]:
-    """Return the two ends of a pipe, none of which has a number that a standard stream may get."""
-    ends = os.pipe()
-    try:
-        read, write = (fcntl.fcntl(end, fcntl.F_DUPFD_CLOEXEC, 3) for end in ends)
-    finally:
-        for end in ends:
-            os.close(end)
-    return read, write
 
 
 def _spawn_with_outputs(words: Sequence[str], env: Mapping[str, str], output_ends: Sequence[int]) -> int:

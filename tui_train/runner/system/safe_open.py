@@ -112,7 +112,7 @@ def is_valid_text(value: object) -> bool:
     return True
 
 
-def write_atomically(path: str, data: bytes, mode: int = 0o644, folder_descriptor: int | None = None) -> int:
+def write_atomically(path: str, data: bytes, folder_descriptor: int | None = None) -> int:
     """Write a file whole or not at all, and return the user id that it belongs to; OSError says why it could not.
 
     With the descriptor of a `folder_descriptor`, `path` is a name in it.
@@ -120,7 +120,7 @@ def write_atomically(path: str, data: bytes, mode: int = 0o644, folder_descripto
     # A name that nobody can put a link at before.
     beside = f"{path}{TEMPORARY_INFIX}{os.urandom(6).hex()}"
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    descriptor = os.open(beside, flags, mode, dir_fd=folder_descriptor)
+    descriptor = os.open(beside, flags, 0o644, dir_fd=folder_descriptor)
     try:
         try:
             left = memoryview(data)
