@@ -320,9 +320,10 @@ def load_sitecustomize():
         return
     sys.modules.pop("sitecustomize", None)
     importlib.import_module("sitecustomize")
-    for finder in [finder for finder in sys.meta_path if hasattr(finder, "after")]:
-        for name in [name for name in finder.after if name in sys.modules]:
-            patch_all_references(sys.modules[name], finder.after[name])
+    for finder in [finder for finder in sys.meta_path if hasattr(finder, "acts_by_module")]:
+        for name, acts in finder.acts_by_module.items():
+            for act in acts if name in sys.modules else ():
+                patch_all_references(sys.modules[name], act)
 
 
 def patch_all_references(module, act):

@@ -490,8 +490,8 @@ def test_the_loss_tells_the_device(shim, monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "torch.cuda", SimpleNamespace(get_device_properties=cards.get))
     loss = SimpleNamespace(device=SimpleNamespace(type="cuda", index=1))
     devices = shim.RankDevicePrinter()
-    devices.print_device_of_loss((), {"tensors": [loss]})
-    devices.print_device_of_loss((loss,), {})
+    devices.print_device_of_loss(tensors=[loss])
+    devices.print_device_of_loss(loss)
     (found,) = parse_rank_devices(capsys.readouterr().err.splitlines())
     assert (found.device, found.name, found.uuid, found.backend) == ("cuda:1", NAME, UUIDS[1], "none")
 
@@ -514,18 +514,23 @@ def test_memory_is_limited_when_cuda_starts(shim, monkeypatch):
 
 
 def test_a_call_can_be_changed_before_it_and_no_failure_reaches_it(shim):
-    def fails(*_):
+    def fails(*_, **__):
         raise ValueError
 
-    module = SimpleNamespace(join=lambda *words, **named: (words, named))
-    plain, heard = module.join, []
-    calls = shim.WrappedCalls()
-    before = [fails, lambda words, named: (("gloo", *words[1:]), named), lambda *_: None]
-    calls.wrap_call(module, "join", before, [fails, lambda words, named: heard.append(words)])
-    assert module.join("nccl", 1, x=2) == (("gloo", 1), {"x": 2})
+    module = SimpleNamespace(Group=SimpleNamespace(join=lambda *words, **named: (words, named)))
+    plain, heard = module.Group.join, []
+    restore = shim.wrap_call(
+        module,
+        "Group.join",
+        lambda *words, **named: (("gloo", *words[1:]), named),
+        lambda *words, **_: heard.append(words),
+    )
+    assert module.Group.join("nccl", 1, x=2) == (("gloo", 1), {"x": 2})
     assert heard == [("gloo", 1)]
-    calls.restore_calls()
-    assert module.join is plain
+    restore()
+    assert module.Group.join is plain
+    shim.wrap_call(module, "Group.join", fails, fails)
+    assert module.Group.join("nccl", 1, x=2) == (("nccl", 1), {"x": 2})
 
 
 # ---- what a viewer reads

@@ -217,7 +217,7 @@ def test_answers_end_where_the_template_ends_a_turn():
     model = SimpleNamespace(generation_config=SimpleNamespace(eos_token_id=258))
     trainer = SimpleNamespace(processing_class=Tokenizer(), model=model, eos_token_ids=[258])
     ends = trainer.eos_token_ids
-    shim["TurnEndToken"]("<|im_end|>").set_as_tokenizer_end((trainer,), {})
+    shim["TurnEndToken"]("<|im_end|>").set_as_tokenizer_end(trainer)
     assert ends == model.generation_config.eos_token_id == [257, 258]
 
 

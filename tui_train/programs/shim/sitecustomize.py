@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from types import ModuleType
     from typing import Any
 
-    # Given the positional and the named arguments of a call; returns both, changed, or None to leave them as they are.
-    ActionBeforeCall = Callable[[tuple[Any, ...], dict[str, Any]], "tuple[tuple[Any, ...], dict[str, Any]] | None"]
-    ActionAfterCall = Callable[[tuple[Any, ...], dict[str, Any]], object]
+    # Given the arguments of a call; returns the positional and named ones, changed, or None to leave them as they are.
+    ActionBeforeCall = Callable[..., "tuple[tuple[Any, ...], dict[str, Any]] | None"]
+    ActionAfterCall = Callable[..., object]
 
 OWN_MODULE_NAME = "sitecustomize"
 _REDUCER_RELEASE_DELAY_SECONDS = 0.1
@@ -30,84 +30,92 @@ _FIRST_REPORTED_PASS = 10
 _MEASURED_PASS_POLL_SECONDS = 0.5
 
 
-def call_quietly(act: Callable[..., Any], *arguments: Any) -> Any:
+def call_quietly(act: Callable[..., Any], /, *positional: Any, **named: Any) -> Any:
     """Return the result of `act`, None if it fails: nothing in here may end a training."""
     try:
-        return act(*arguments)
+        return act(*positional, **named)
     except Exception:  # noqa: BLE001 - whatever it is, the training goes on without it
         return None
 
 
 class ImportHook:
-    """An import hook that calls a function after certain modules are executed."""
+    """An import hook that changes certain modules after they are executed, and calls of their functions."""
 
     tui_train = True
 
-    def __init__(self, after: dict[str, Callable[[ModuleType], object]]) -> None:
-        self.after = after
+    def __init__(self) -> None:
+        self.acts_by_module: dict[str, list[Callable[[ModuleType], object]]] = {}
+
+    def after_import(self, module_name: str, act: Callable[[ModuleType], object]) -> None:
+        """Have a module given to `act` once it is executed."""
+        self.acts_by_module.setdefault(module_name, []).append(act)
+
+    def around_calls(
+        self,
+        module_name: str,
+        function: str,
+        before: ActionBeforeCall | None = None,
+        after: ActionAfterCall | None = None,
+    ) -> None:
+        """Have actions called before and after each call of a function, or of CLASS.METHOD, of a module."""
+        self.after_import(module_name, lambda module: wrap_call(module, function, before, after))
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
         """Return the spec of a hooked module, None for all others."""
-        return call_quietly(self._find_hooked_spec, name, path, target) if name in self.after else None
+        return call_quietly(self._find_hooked_spec, name, path, target) if name in self.acts_by_module else None
 
     def _find_hooked_spec(self, name: str, path: Any, target: Any) -> Any:
         others = [finder for finder in sys.meta_path if finder is not self]
         specs = (finder.find_spec(name, path, target) for finder in others)
         spec = next((spec for spec in specs if spec), None)
         if spec:
-            call_quietly(self._call_after_import, spec.loader, self.after[name])
+            call_quietly(self._call_after_import, spec.loader, self.acts_by_module[name])
         return spec
 
-    def _call_after_import(self, loader: Any, act: Callable[[ModuleType], object]) -> None:
+    def _call_after_import(self, loader: Any, acts: list[Callable[[ModuleType], object]]) -> None:
         execute = loader.exec_module
 
         def exec_module(module: ModuleType) -> None:
             del loader.exec_module
             execute(module)
-            call_quietly(act, module)
+            for act in acts:
+                call_quietly(act, module)
 
         loader.exec_module = exec_module
 
 
-class WrappedCalls:
-    """Wrapped functions of modules, with code before or after each call."""
+def wrap_call(
+    module: Any, function: str, before: ActionBeforeCall | None = None, after: ActionAfterCall | None = None
+) -> Callable[[], None]:
+    """Wrap a function, or CLASS.METHOD, of a module; return what restores it, unless others have replaced it since."""
+    from functools import wraps
 
-    def __init__(self) -> None:
-        self.replaced: list[tuple[ModuleType, str, Any, Any]] = []
+    class_name, _, name = function.rpartition(".")
+    owner = getattr(module, class_name) if class_name else module
+    original = getattr(owner, name)
 
-    def wrap_call(
-        self, module: ModuleType, name: str, before: list[ActionBeforeCall], after: list[ActionAfterCall]
-    ) -> None:
-        """Wrap a function of a module with the two lists of actions, before and after each call."""
-        from functools import wraps
+    @wraps(original)
+    def call(*positional: Any, **named: Any) -> Any:
+        if before:
+            positional, named = call_quietly(before, *positional, **named) or (positional, named)
+        result = original(*positional, **named)
+        if after:
+            call_quietly(after, *positional, **named)
+        return result
 
-        original = getattr(module, name)
+    def restore() -> None:
+        if getattr(owner, name) is call:
+            setattr(owner, name, original)
 
-        @wraps(original)
-        def call(*positional: Any, **named: Any) -> Any:
-            for change in before:
-                positional, named = call_quietly(change, positional, named) or (positional, named)
-            result = original(*positional, **named)
-            for act in after:
-                call_quietly(act, positional, named)
-            return result
-
-        setattr(module, name, call)
-        self.replaced.append((module, name, call, original))
-
-    def restore_calls(self) -> None:
-        """Restore the functions, except those replaced by others since."""
-        for module, name, call, original in self.replaced:
-            if getattr(module, name) is call:
-                setattr(module, name, original)
-        self.replaced.clear()
+    setattr(owner, name, call)
+    return restore
 
 
 class RankDevicePrinter:
     """The rank and device of this process; prints its line once, when both are known."""
 
     def __init__(self) -> None:
-        self.calls = WrappedCalls()
+        self.restorers: list[Callable[[], None]] = []
         self.group: tuple[int, int, str] | None = None
         self.card: int | None = None
         self.pid = 0
@@ -117,15 +125,14 @@ class RankDevicePrinter:
     def watch_cuda(self, module: Any) -> None:
         """Watch the start of CUDA, and the choice of a device."""
         module._lazy_call(lambda: call_quietly(self.record_cuda_start))  # noqa: SLF001 - each release has it, and it costs nothing
-        self.calls.wrap_call(module, "set_device", [], [self.record_chosen_device])
+        self.restorers.append(wrap_call(module, "set_device", after=self.record_chosen_device))
 
     def watch_autograd(self, module: Any) -> None:
         """Watch the first gradients."""
-        self.calls.wrap_call(module, "backward", [self.print_device_of_loss], [])
+        self.restorers.append(wrap_call(module, "backward", self.print_device_of_loss))
 
-    def record_process_group(self, positional: tuple[Any, ...], named: dict[str, Any]) -> None:
+    def record_process_group(self, *_: Any, device_id: Any = None, **__: Any) -> None:
         """Record the process group after it was joined."""
-        del positional
         distributed = sys.modules["torch.distributed.distributed_c10d"]
         if self.group:
             return
@@ -134,9 +141,8 @@ class RankDevicePrinter:
             backend = str(distributed.get_backend_config())
         self.group = (distributed.get_rank(), distributed.get_world_size(), backend)
         self.pid = os.getpid()
-        device = named.get("device_id")
-        if device is not None:
-            self.card = device if isinstance(device, int) else device.index
+        if device_id is not None:
+            self.card = device_id if isinstance(device_id, int) else device_id.index
         if self.shown:
             # It computed before it joined, and printed rank 0 of 1.
             self.shown = False
@@ -152,19 +158,17 @@ class RankDevicePrinter:
         if self.group or self._is_single_process():
             self._print_if_certain()
 
-    def record_chosen_device(self, positional: tuple[Any, ...], named: dict[str, Any]) -> None:
+    def record_chosen_device(self, *_: Any, **__: Any) -> None:
         """Record the device that the script chose."""
-        del positional, named
         cuda = sys.modules["torch.cuda"]
         if cuda.is_initialized():
             self.card = cuda.current_device()
             if self.group or self._is_single_process():
                 self._print_if_certain()
 
-    def print_device_of_loss(self, positional: tuple[Any, ...], named: dict[str, Any]) -> None:
+    def print_device_of_loss(self, tensors: Any, *_: Any, **__: Any) -> None:
         """Print the device of the loss, the most reliable sign of where a training computes."""
-        loss = positional[0] if positional else named["tensors"]
-        device = (loss if hasattr(loss, "device") else next(iter(loss))).device
+        device = (tensors if hasattr(tensors, "device") else next(iter(tensors))).device
         self.print_line_once(cuda_device_text(device.index) if device.type == "cuda" else str(device))
 
     def print_rank_without_device(self) -> None:
@@ -177,7 +181,9 @@ class RankDevicePrinter:
         if self.shown:
             return
         self.shown, self.device = True, device
-        self.calls.restore_calls()
+        for restore in self.restorers:
+            restore()
+        self.restorers.clear()
         rank, world, backend = self.group or (0, 1, "none")
         _print_rank(rank, world, f"device {device} | backend {backend}")
 
@@ -214,13 +220,8 @@ class GradientExchangePrinter:
         self.model: Any = None
         self.next_pass = _FIRST_REPORTED_PASS
 
-    def print_passes_of_parallel_models(self, module: Any) -> None:
-        """Watch models being wrapped."""
-        WrappedCalls().wrap_call(module.DistributedDataParallel, "__init__", [], [self.start_printing_passes])
-
-    def start_printing_passes(self, positional: tuple[Any, ...], named: dict[str, Any]) -> None:
+    def start_printing_passes(self, model: Any, *_: Any, **__: Any) -> None:
         """Watch the passes of the first model that lives."""
-        del named
         if self.model is not None:
             return
         import atexit
@@ -228,7 +229,7 @@ class GradientExchangePrinter:
         import weakref
 
         ended = threading.Event()
-        self.model = weakref.ref(positional[0])
+        self.model = weakref.ref(model)
         thread = threading.Thread(target=call_quietly, args=(self._print_passes, ended), daemon=True)
         thread.start()
         atexit.register(ended.set)
@@ -266,21 +267,15 @@ class BackendOverride:
 
     def __init__(self, wanted: str) -> None:
         self.wanted = wanted
-        self.calls = WrappedCalls()
 
     def override_group_backend(self, module: Any) -> None:
         """Change the arguments of the functions that create groups."""
         for name in ("init_process_group", "new_group", "barrier"):
             if hasattr(module, name):
-                self.calls.wrap_call(module, name, [self._make_backend_change(getattr(module, name), name)], [])
+                wrap_call(module, name, self._make_backend_change(getattr(module, name), name))
 
-    def override_accelerate_backend(self, module: Any) -> None:
+    def set_backend_of_accelerate(self, *positional: Any, **named: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Have accelerate begin with it: by the backend's name it chooses which collectives it calls."""
-        self.calls.wrap_call(module.PartialState, "__init__", [self._set_backend_of_accelerate], [])
-
-    def _set_backend_of_accelerate(
-        self, positional: tuple[Any, ...], named: dict[str, Any]
-    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
         if self._is_replaced_backend(named.get("backend")):
             named = {**named, "backend": self.wanted}
         return positional, named
@@ -294,7 +289,7 @@ class BackendOverride:
 
         parameters = signature(function)
 
-        def change(positional: tuple[Any, ...], named: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        def change(*positional: Any, **named: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
             given = dict(parameters.bind_partial(*positional, **named).arguments)
             backend = given.get("backend")
             inherits = name == "new_group" and backend is None
@@ -338,16 +333,10 @@ def override_micro_batch(module: Any, wanted: int) -> None:
     module.TrainerState.load_from_json = staticmethod(load_from_json)
 
 
-def accept_several_trackers(module: Any) -> None:
+def accept_several_trackers(arguments: Any) -> None:
     """Have the Hugging Face Trainer report to all trackers that --report_to names with commas; its parser takes one."""
-
-    def split(positional: tuple[Any, ...], named: dict[str, Any]) -> None:
-        del named
-        arguments = positional[0]
-        if isinstance(arguments.report_to, str) and "," in arguments.report_to:
-            arguments.report_to = arguments.report_to.split(",")
-
-    WrappedCalls().wrap_call(module.TrainingArguments, "__post_init__", [split], [])
+    if isinstance(arguments.report_to, str) and "," in arguments.report_to:
+        arguments.report_to = arguments.report_to.split(",")
 
 
 class WholeModelSaving:
@@ -358,25 +347,20 @@ class WholeModelSaving:
 
     sharded: Any = None
 
-    def wrap_save_model(self, module: Any) -> None:
-        """Watch models being saved."""
-        WrappedCalls().wrap_call(
-            module.Trainer, "save_model", [self.gather_whole_model], [self.shard_checkpoints_again]
-        )
-
-    def gather_whole_model(self, positional: tuple[Any, ...], named: dict[str, Any]) -> None:
+    def gather_whole_model(
+        self, trainer: Any, output_dir: Any = None, _internal_call: bool = False, *_: Any, **__: Any
+    ) -> None:
         """Have the ranks gather the whole model, unless it is for a checkpoint."""
-        plugin = getattr(positional[0].accelerator.state, "fsdp_plugin", None)
-        internal = named.get("_internal_call") or any(word is True for word in positional[2:])
-        if plugin is not None and not internal and "SHARDED" in str(plugin.state_dict_type):
+        del output_dir
+        plugin = getattr(trainer.accelerator.state, "fsdp_plugin", None)
+        if plugin is not None and not _internal_call and "SHARDED" in str(plugin.state_dict_type):
             self.sharded = plugin.state_dict_type
             plugin.set_state_dict_type("FULL_STATE_DICT")
 
-    def shard_checkpoints_again(self, positional: tuple[Any, ...], named: dict[str, Any]) -> None:
+    def shard_checkpoints_again(self, trainer: Any, *_: Any, **__: Any) -> None:
         """Have checkpoints sharded again."""
-        del named
         if self.sharded is not None:
-            positional[0].accelerator.state.fsdp_plugin.set_state_dict_type(self.sharded)
+            trainer.accelerator.state.fsdp_plugin.set_state_dict_type(self.sharded)
             self.sharded = None
 
 
@@ -390,15 +374,8 @@ class TurnEndToken:
     def __init__(self, token: str) -> None:
         self.token = token
 
-    def wrap_start_and_save_model(self, module: Any) -> None:
-        """Watch trainers being made, and models being saved."""
-        WrappedCalls().wrap_call(module.Trainer, "__init__", [], [self.set_as_tokenizer_end])
-        WrappedCalls().wrap_call(module.Trainer, "save_model", [], [self.save_generation_config])
-
-    def set_as_tokenizer_end(self, positional: tuple[Any, ...], named: dict[str, Any]) -> None:
+    def set_as_tokenizer_end(self, trainer: Any, *_: Any, **__: Any) -> None:
         """Make it the end of the tokenizer, to which the trainer aligns the model."""
-        del named
-        trainer = positional[0]
         known = getattr(trainer.processing_class, "tokenizer", trainer.processing_class)
         if self.token in known.get_vocab():
             known.eos_token = self.token
@@ -411,21 +388,16 @@ class TurnEndToken:
             if isinstance(ends, list) and known.eos_token_id not in ends:
                 ends.insert(0, known.eos_token_id)
 
-    def save_generation_config(self, positional: tuple[Any, ...], named: dict[str, Any]) -> None:
+    def save_generation_config(self, trainer: Any, output_dir: Any = None, *_: Any, **__: Any) -> None:
         """Write beside an adapter how its model generates."""
-        trainer = positional[0]
-        folder = named.get("output_dir") or next(iter(positional[1:]), None) or trainer.args.output_dir
         if trainer.args.should_save and hasattr(trainer.model, "peft_config"):
-            trainer.model.generation_config.save_pretrained(folder)
+            trainer.model.generation_config.save_pretrained(output_dir or trainer.args.output_dir)
 
 
-def learn_answers_only(module: Any) -> None:
+def learn_answers_only(_trainer: Any, model: Any = None, args: Any = None, *_: Any, **__: Any) -> None:
     """Have TRL learn the answers of chats alone, where the preparation found that the chat template marks them."""
-
-    def set_option(positional: tuple[Any, ...], named: dict[str, Any]) -> None:
-        (named.get("args") or positional[2]).assistant_only_loss = True
-
-    WrappedCalls().wrap_call(module.SFTTrainer, "__init__", [set_option], [])
+    del model
+    args.assistant_only_loss = True
 
 
 class ReducerHolder:
@@ -438,14 +410,9 @@ class ReducerHolder:
     def __init__(self) -> None:
         self.held: Any = None
 
-    def hold_reducers_of_parallel_models(self, module: Any) -> None:
-        """Watch models being wrapped."""
-        WrappedCalls().wrap_call(module.DistributedDataParallel, "__init__", [], [self.hold_reducer])
-
-    def hold_reducer(self, positional: tuple[Any, ...], named: dict[str, Any]) -> None:
+    def hold_reducer(self, model: Any, *_: Any, **__: Any) -> None:
         """Hold that of a model which communicates over gloo."""
-        del named
-        model, distributed = positional[0], sys.modules["torch.distributed.distributed_c10d"]
+        distributed = sys.modules["torch.distributed.distributed_c10d"]
         if "gloo" in str(distributed.get_backend(model.process_group)):
             if self.held is None:
                 import atexit
@@ -488,39 +455,34 @@ def install_hooks() -> None:
     # A run started by another run has two such modules on its path.
     if any(getattr(finder, "tui_train", False) for finder in sys.meta_path):
         return
-    acts_by_module: dict[str, Callable[[ModuleType], object]] = {}
-    distributed: list[Callable[[ModuleType], object]] = []
-    cuda: list[Callable[[ModuleType], object]] = [limit_gpu_memory]
+    hook = ImportHook()
+    distributed, model_class = "torch.distributed.distributed_c10d", "torch.nn.parallel.distributed"
+    hook.after_import("torch.cuda", limit_gpu_memory)
+    hook.around_calls(model_class, "DistributedDataParallel.__init__", after=ReducerHolder().hold_reducer)
     if os.environ.get("TUI_TRAIN_SHOW_DEVICES") != "0":
-        devices = RankDevicePrinter()
-        distributed.append(
-            lambda module: WrappedCalls().wrap_call(module, "init_process_group", [], [devices.record_process_group])
-        )
-        cuda.append(devices.watch_cuda)
-        acts_by_module["torch.autograd"] = devices.watch_autograd
+        devices, passes = RankDevicePrinter(), GradientExchangePrinter()
+        hook.around_calls(distributed, "init_process_group", after=devices.record_process_group)
+        hook.after_import("torch.cuda", devices.watch_cuda)
+        hook.after_import("torch.autograd", devices.watch_autograd)
+        hook.around_calls(model_class, "DistributedDataParallel.__init__", after=passes.start_printing_passes)
     if os.environ.get("TUI_TRAIN_BACKEND"):
         backend = BackendOverride(os.environ["TUI_TRAIN_BACKEND"])
-        distributed.append(backend.override_group_backend)
-        acts_by_module["accelerate.state"] = backend.override_accelerate_backend
+        hook.after_import(distributed, backend.override_group_backend)
+        hook.around_calls("accelerate.state", "PartialState.__init__", backend.set_backend_of_accelerate)
     if micro := os.environ.get("TUI_TRAIN_MICRO_BATCH"):
-        acts_by_module["transformers.trainer_callback"] = lambda module: override_micro_batch(module, int(micro))
-    parallel = [ReducerHolder().hold_reducers_of_parallel_models]
-    if os.environ.get("TUI_TRAIN_SHOW_DEVICES") != "0":
-        parallel.append(GradientExchangePrinter().print_passes_of_parallel_models)
-    acts_by_module["torch.nn.parallel.distributed"] = lambda module: [call_quietly(act, module) for act in parallel]
-    trainer = [WholeModelSaving().wrap_save_model]
-    if end := call_quietly(_value_noted_by_preparation, ".end"):
-        trainer.append(TurnEndToken(end).wrap_start_and_save_model)
+        hook.after_import("transformers.trainer_callback", lambda module: override_micro_batch(module, int(micro)))
+    hook.around_calls("transformers.training_args", "TrainingArguments.__post_init__", accept_several_trackers)
+    saving = WholeModelSaving()
+    hook.around_calls(
+        "transformers.trainer", "Trainer.save_model", saving.gather_whole_model, saving.shard_checkpoints_again
+    )
+    if token := call_quietly(_value_noted_by_preparation, ".end"):
+        end = TurnEndToken(token)
+        hook.around_calls("transformers.trainer", "Trainer.__init__", after=end.set_as_tokenizer_end)
+        hook.around_calls("transformers.trainer", "Trainer.save_model", after=end.save_generation_config)
     if call_quietly(_value_noted_by_preparation, ".answers"):
-        acts_by_module["trl.trainer.sft_trainer"] = learn_answers_only
-    acts_by_module["transformers.training_args"] = accept_several_trackers
-    acts_by_module["transformers.trainer"] = lambda module: [call_quietly(act, module) for act in trainer]
-    acts_by_module["torch.cuda"] = lambda module: [call_quietly(act, module) for act in cuda]
-    if distributed:
-        acts_by_module["torch.distributed.distributed_c10d"] = lambda module: [
-            call_quietly(act, module) for act in distributed
-        ]
-    sys.meta_path.insert(0, ImportHook(acts_by_module))
+        hook.around_calls("trl.trainer.sft_trainer", "SFTTrainer.__init__", learn_answers_only)
+    sys.meta_path.insert(0, hook)
 
 
 def run_hidden_sitecustomize() -> None:
