@@ -102,7 +102,7 @@ class HubConfig(Struct, frozen=True, kw_only=True):
     problem: str = ""
 
 
-HubAnswer = TypeVar("HubAnswer", HubModel, HubConfig)
+_HubAnswer = TypeVar("_HubAnswer", HubModel, HubConfig)
 
 
 def hub_variables(profile: Profile) -> dict[str, str]:
@@ -146,7 +146,7 @@ def query_hub_model(model_id: str, endpoint: str, revision: str = "", deadline: 
     return _ask_hub_child(("model", endpoint, model_id, revision), deadline, HubModel)
 
 
-def _ask_hub_child(arguments: tuple[str, ...], deadline: float, answer_type: type[HubAnswer]) -> HubAnswer:
+def _ask_hub_child(arguments: tuple[str, ...], deadline: float, answer_type: type[_HubAnswer]) -> _HubAnswer:
     """Return what a child program learns from the Hub within `deadline` seconds."""
     command, changes = own_module_command_and_environment("tui_train.facts.models.hub_child", *arguments)
     answer = run_child(command, deadline, changes)
