@@ -126,18 +126,12 @@ def _unread_calls_given_parser(module: ScriptModule, defined: _DefinedNames) -> 
     assigned = _AssignmentHistory(module.nodes)
     added_to = [call.func for call in module.calls(*_METHODS_OF_PARSERS)]
     owners = {last_dotted_name(each.value) for each in added_to if isinstance(each, ast.Attribute)} - {""}
-    imported = frozenset(_imported_names(module))
+    imported = frozenset(each.used_name for each in module.imports)
     for call in module.calls():
         if called_function_name(call) in _CALLS_THAT_ADD_NO_ARGUMENTS or defined.has_called_function(call, imported):
             continue
         if any(_is_parser(each, _node_position(call), assigned, owners) for each in argument_values(call)):
             yield call
-
-
-def _imported_names(module: ScriptModule) -> Iterator[str]:
-    for node in module.nodes:
-        if isinstance(node, (ast.Import, ast.ImportFrom)):
-            yield from (each.asname or each.name.partition(".")[0] for each in node.names)
 
 
 def _is_parser(node: ast.AST, at: _SourcePosition, assigned: _AssignmentHistory, owners: set[str]) -> bool:

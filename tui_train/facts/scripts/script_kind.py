@@ -233,15 +233,7 @@ def _call_lines_and_names(module: ScriptModule, name_by_alias: dict[str, str]) -
 
 def imported_name_by_alias(module: ScriptModule) -> dict[str, str]:
     """Return what each imported name stands for, as its whole name."""
-    named: dict[str, str] = {}
-    for node in module.nodes:
-        if isinstance(node, ast.Import):
-            for each in node.names:
-                first = each.name.partition(".")[0]
-                named |= {each.asname: each.name} if each.asname else {first: first}
-        elif isinstance(node, ast.ImportFrom) and not node.level:
-            named |= {(each.asname or each.name): f"{node.module}.{each.name}" for each in node.names}
-    return named
+    return {each.used_name: each.whole_name for each in module.imports if not each.level}
 
 
 def _resolved_name(node: ast.AST, name_by_alias: dict[str, str]) -> str:

@@ -10,6 +10,7 @@ import sys
 import warnings
 from collections import deque
 from collections.abc import Container, Iterable, Iterator
+from operator import attrgetter
 from pathlib import Path, PurePath
 
 from tui_train.base.files import read_regular_file
@@ -65,16 +66,9 @@ def _imported_trees(script: ScriptModule, folder: str) -> Iterator[tuple[str, as
 def _imported_files(module: ScriptModule) -> tuple[str, ...]:
     """Return the files, relative to the script's folder, that its imports may name, in the order of their lines."""
     files: dict[str, None] = {}
-    nodes = [node for node in module.nodes if isinstance(node, (ast.Import, ast.ImportFrom))]
-    for node in sorted(nodes, key=lambda node: node.lineno):
-        if isinstance(node, ast.Import):
-            names = [each.name for each in node.names]
-        elif node.level > 1:
-            continue
-        else:
-            names = [node.module] if node.module else []
-            names += [".".join(filter(None, (node.module, each.name))) for each in node.names]
-        for name in names:
+    for each in sorted(module.imports, key=attrgetter("line")):
+        names = [each.module, f"{each.module}.{each.name}".strip(".")] if each.level <= 1 else []
+        for name in filter(None, names):
             path = PurePath(*name.split("."))
             files |= {f"{path}.py": None, str(path / "__init__.py"): None}
     return tuple(files)
@@ -131,12 +125,7 @@ def folder_by_package_above(script: ScriptModule, folder: str) -> dict[str, str]
 
 def _imported_names(script: ScriptModule) -> tuple[str, ...]:
     """Return the top-level names that a script imports and that do not come with Python."""
-    names: dict[str, None] = {}
-    for node in script.nodes:
-        if isinstance(node, ast.Import):
-            names |= dict.fromkeys(each.name.partition(".")[0] for each in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            names[node.module.partition(".")[0]] = None
+    names = dict.fromkeys(each.module.partition(".")[0] for each in script.imports if not each.level)
     return tuple(name for name in names if name not in sys.stdlib_module_names)[:_MAX_IMPORTED_NAMES]
 
 

@@ -26,32 +26,18 @@ _NODES_THAT_MAY_NOT_RUN = (
 def surely_makes_no_process_group(modules: Sequence[ScriptModule]) -> bool:
     """Return whether no module names a process group or a second GPU, or imports a library that might make a group."""
     names = {last_dotted_name(node).lower() for module in modules for node in module.nodes}
-    imported = {name.partition(".")[0] for module in modules for name in _imported_modules(module)}
+    imports = [each for module in modules for each in module.imports]
+    imported = {each.module.partition(".")[0] for each in imports if not each.level}
     own = {module.file.removesuffix(".py").partition("/")[0] for module in modules}
     texts = {node.value for module in modules for node in module.nodes if isinstance(node, ast.Constant)}
     # An alias hides what is imported: `import torch.distributed as dist`.
-    names |= {word.lower() for module in modules for word in _imported_words(module)}
+    names |= {word.lower() for each in imports for word in (each.module, each.name)}
     groups = any(word in name for name in names for word in _WORDS_OF_GROUPS) or not texts.isdisjoint(_RANK_VARIABLES)
     # One process that spreads its layers over GPUs itself needs all of them.
     spreads = any(isinstance(text, str) and _LATER_GPU_PATTERN.fullmatch(text) for text in texts) or any(
         any(module.calls("device_count")) for module in modules
     )
     return "torch" in imported and not (groups or spreads) and imported <= _LIBRARIES_WITHOUT_PROCESS_GROUP | own
-
-
-def _imported_modules(module: ScriptModule) -> Iterator[str]:
-    for node in module.nodes:
-        if isinstance(node, ast.Import):
-            yield from (each.name for each in node.names)
-        elif isinstance(node, ast.ImportFrom) and not node.level:
-            yield node.module or ""
-
-
-def _imported_words(module: ScriptModule) -> Iterator[str]:
-    """Yield the modules that are imported, and what is imported from them."""
-    for node in module.nodes:
-        if isinstance(node, ast.Import | ast.ImportFrom):
-            yield from (getattr(node, "module", None) or "", *(each.name for each in node.names))
 
 
 def first_required_rank_line_and_name(nodes: Sequence[ast.AST]) -> tuple[int, str]:

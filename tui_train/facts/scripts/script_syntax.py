@@ -16,6 +16,27 @@ FUNCTION_NODES = (ast.FunctionDef, ast.AsyncFunctionDef)
 FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef
 
 
+class ImportedName(NamedTuple):
+    """What an import brings: a `name` of a module, or the module itself (empty), where it was given an `alias`."""
+
+    line: int
+    module: str
+    name: str
+    alias: str
+    level: int
+    """The dots of a relative import."""
+
+    @property
+    def used_name(self) -> str:
+        """The name by which the source uses it."""
+        return self.alias or self.name or self.module.partition(".")[0]
+
+    @property
+    def whole_name(self) -> str:
+        """What the used name stands for; without an alias `import a.b` makes a name of a alone."""
+        return f"{self.module}.{self.name}" if self.name else self.module if self.alias else self.used_name
+
+
 class ScriptModule(NamedTuple):
     """A file of a script's project: its name (empty for the script itself), and those nodes of it that may run."""
 
@@ -31,6 +52,17 @@ class ScriptModule(NamedTuple):
     def classes(self) -> tuple[ast.ClassDef, ...]:
         """The classes, in the order of the nodes."""
         return tuple(node for node in self.nodes if isinstance(node, ast.ClassDef))
+
+    @property
+    def imports(self) -> Iterator[ImportedName]:
+        """What is imported, in the order of the nodes."""
+        for node in self.nodes:
+            if isinstance(node, ast.Import):
+                yield from (ImportedName(node.lineno, each.name, "", each.asname or "", 0) for each in node.names)
+            elif isinstance(node, ast.ImportFrom):
+                module = node.module or ""
+                for each in node.names:
+                    yield ImportedName(node.lineno, module, each.name, each.asname or "", node.level)
 
     def calls(self, *names: str) -> Iterator[ast.Call]:
         """Yield the calls of functions with one of these last names, or all, in the order of their lines."""
