@@ -1,6 +1,7 @@
 """What the probes find out, through the real binding and real children, on fake machines and broken interpreters."""
 
 import itertools
+import json
 import os
 import shutil
 import subprocess
@@ -16,11 +17,11 @@ from ssh import survey_with_python
 from support import make_executable, old_python, sample, set_variables, wait_until
 
 from tests.fake_driver import MACHINES_FOLDER, driver_environment
-from tui_train.facts.machine import child_memory_limit, host, probe, trusted_pythons
+from tui_train.facts.machine import child_memory_limit, probe, trusted_pythons
 from tui_train.facts.machine.child_process import ChildResult, run_child
 from tui_train.facts.other_machines.remote import CARDS_SURVEY_QUESTION, surveyed_machine
 from tui_train.facts.other_machines.training_hosts import probe_hosts
-from tui_train.facts.types import Gpu, Machine, PcieLink, Toolchain
+from tui_train.facts.types import Gpu, PcieLink, Toolchain
 from tui_train.runner.gpus import nvml, pci
 from tui_train.runner.system import cgroup_limits, host_facts, numa, safe_text
 from tui_train.runner.system.cgroup_limits import CgroupLimits
@@ -312,9 +313,8 @@ def test_the_child_itself_does_not_wait_for_the_driver():
     command = [sys.executable, "-m", "tui_train.facts.machine.machine_child", "0.5"]
     answer = run_child(command, 60, {**driver_environment("init-hangs"), "PYTHONPATH": str(Path(__file__).parents[2])})
     assert answer.exit_code == 0
-    machine = msgspec.json.decode(answer.stdout, type=Machine)
-    assert machine.memory_total
-    assert [gap.what for gap in machine.gaps] == ["The NVIDIA driver does not respond"]
+    found = json.loads(answer.stdout)
+    assert (found["cards"], found["machine"]["memory_total"] > 0) == (None, True)
 
 
 def test_a_slow_driver_and_a_slow_card_are_waited_for(on):
@@ -504,9 +504,9 @@ def test_usable_cpus(monkeypatch):
 
 def test_limits_reach_the_machine(monkeypatch):
     monkeypatch.setattr(host_facts, "cgroup_limits", lambda: CgroupLimits(1.0, 5 * MIB, 2 * MIB))
-    machine = host.read_host()
-    assert (machine.cpu_count, machine.memory_total, machine.memory_available) == (1, 5 * MIB, 2 * MIB)
-    assert machine.shm_total is None or machine.shm_total >= machine.shm_free >= 0
+    found = host_facts.read_host_facts()
+    assert (found["cpu_count"], found["memory_total"], found["memory_available"]) == (1, 5 * MIB, 2 * MIB)
+    assert found.get("shm_total") is None or found["shm_total"] >= found["shm_free"] >= 0
 
 
 def test_shared_memory(tmp_path):

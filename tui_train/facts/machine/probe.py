@@ -10,7 +10,7 @@ from typing import cast
 
 import msgspec
 
-from tui_train.base.parse import Unparsable, parse_json_as
+from tui_train.facts.gpus.reported_cards import CardReport, machine_with_cards
 from tui_train.facts.machine import trusted_pythons
 from tui_train.facts.machine.child_process import (
     RUN_PROGRAM_TEXT_CODE,
@@ -26,36 +26,41 @@ _OLD_PYTHON_ERRORS = (b"SyntaxError", b"ImportError: cannot import name 'metadat
 _PATH_LABEL = "PATH"
 _LABEL_BY_LOCAL_VENV = {".venv": ".venv here", "venv": "venv here"}
 _MAX_PARALLEL_PROBES = 8
+_CHILD_SHARE_OF_SECONDS = 0.75
+_HANGING_REMEDY = "If `nvidia-smi` hangs too, find the GPU with `sudo dmesg | grep -i xid`, and reboot."
+
+
+class _MachineAnswer(msgspec.Struct):
+    """What machine_child.py prints."""
+
+    machine: Machine
+    cards: CardReport | None
 
 
 def probe_machine(deadline: float = 8.0) -> Machine:
     """Return this host and its cards within about `deadline` seconds; anything unknown is a Gap."""
-    started = monotonic()
+    started, child_seconds = monotonic(), deadline * _CHILD_SHARE_OF_SECONDS
     command, changes = own_module_command_and_environment(
-        "tui_train.facts.machine.machine_child", f"{deadline * 0.75:.2f}"
+        "tui_train.facts.machine.machine_child", f"{child_seconds:.2f}"
     )
     answer = run_child(command, deadline, changes)
-    try:
-        return parse_json_as(answer.stdout, Machine)
-    except Unparsable:
-        # Reading the host in this process imports what a command does not need otherwise.
-        from tui_train.facts.machine.host import read_host
-        from tui_train.facts.machine.machine_child import driver_not_responding_gap
+    if found := answer.last_answer(_MachineAnswer):
+        why = f"no answer for {child_seconds:.0f} s"
+        gap = FactGap("The NVIDIA driver does not respond", why, _HANGING_REMEDY, hides=True)
+        return machine_with_cards(found.machine, found.cards or CardReport(gaps=(gap,)))
+    gap = FactGap(
+        "The NVIDIA GPUs cannot be read",
+        answer.why_unusable(),
+        "Check whether `nvidia-smi` works; if it does, please report this.",
+        hides=True,
+    )
     if answer.timed_out:
-        gap = FactGap(
-            "The NVIDIA GPUs could not be read in time",
-            f"the driver or this machine is too slow or hangs: no response for {monotonic() - started:.0f} s",
-            driver_not_responding_gap(deadline).remedy,
-            hides=True,
-        )
-    else:
-        gap = FactGap(
-            "The NVIDIA GPUs cannot be read",
-            answer.why_unusable(),
-            "Check whether `nvidia-smi` works; if it does, please report this.",
-            hides=True,
-        )
-    return msgspec.structs.replace(read_host(), gaps=(gap,))
+        why = f"the driver or this machine is too slow or hangs: no response for {monotonic() - started:.0f} s"
+        gap = FactGap("The NVIDIA GPUs could not be read in time", why, _HANGING_REMEDY, hides=True)
+    # In this process it imports what a command does not need otherwise.
+    from tui_train.runner.system.host_facts import read_host_facts
+
+    return msgspec.convert(read_host_facts() | {"gaps": (gap,)}, Machine)
 
 
 def probe_toolchains(extra_pythons: Sequence[str] = (), deadline: float = 8.0) -> tuple[Toolchain, ...]:
