@@ -137,7 +137,7 @@ def test_a_limit_is_written_as_it_is_read(limit):
 )
 def test_a_type_is_known_by_its_name_or_not_at_all(kind, capability, memory):
     chip = gpu_of_slurm_type(kind)
-    assert (chip.capability, chip.memory) == (capability, memory and memory * GIB)
+    assert (chip.compute_capability, chip.memory_total) == (capability, memory and memory * GIB)
 
 
 def test_it_is_planned_for_the_least_node_that_a_job_may_get():

@@ -2,7 +2,7 @@
 
 import re
 
-from msgspec import Struct
+from tui_train.facts.types import Gpu
 
 _GIB = 2**30
 _NAME_WORD_PATTERN = re.compile(
@@ -10,16 +10,6 @@ _NAME_WORD_PATTERN = re.compile(
 )
 _MEMORY_SIZE_PATTERN = re.compile(r"(\d{1,3})(?:gi?b)?", re.ASCII)
 _MIG_PROFILE_PATTERN = re.compile(r"(?<!\d)\dg[._-]?(\d{1,3})gb", re.ASCII)
-
-
-class KnownGpu(Struct, frozen=True):
-    """Known facts of a GPU type: name, compute capability, memory in bytes, SMs, maximum clock in MHz."""
-
-    name: str = ""
-    capability: str | None = None
-    memory: int | None = None
-    sm_count: int | None = None
-    clock_mhz: int | None = None
 
 
 # Name, compute capability, memory in GiB, SMs, clock. Where one name has several memories, the least comes first.
@@ -71,7 +61,7 @@ def _name_words(name: str) -> frozenset[str]:
     return frozenset(_NAME_WORD_PATTERN.findall(name.lower())) - _BRAND_WORDS
 
 
-def gpu_of_slurm_type(slurm_type: str) -> KnownGpu:
+def gpu_of_slurm_type(slurm_type: str) -> Gpu:
     """Return what is known of a type of GPU in Slurm, nothing of one that is not in the table.
 
     A size in it counts as its memory; without one it is the least that such cards have.
@@ -81,11 +71,13 @@ def gpu_of_slurm_type(slurm_type: str) -> KnownGpu:
         row for row in _GPU_TABLE if _name_words(row[0]) <= words and ("ti" in words) == ("ti" in _name_words(row[0]))
     ]
     row = max(rows, key=lambda row: len(_name_words(row[0])), default=None)
-    sizes = {int(match[1]) for word in words if (match := _MEMORY_SIZE_PATTERN.fullmatch(word))}
     if part := _MIG_PROFILE_PATTERN.search(slurm_type.lower()):
         # A part of a card (MIG): how many SMs it has is not in its name.
-        return KnownGpu(f"MIG {part[0]}", row[1] if row else None, int(part[1]) * _GIB)
+        capability, memory = row[1] if row else None, int(part[1]) * _GIB
+        return Gpu(index=0, name=f"MIG {part[0]}", compute_capability=capability, memory_total=memory)
     if row is None:
-        return KnownGpu()
+        return Gpu(index=0)
     name, capability, memories, sms, clock = row
-    return KnownGpu(name, capability, next(iter(sizes.intersection(memories)), memories[0]) * _GIB, sms, clock)
+    sizes = {int(match[1]) for word in words if (match := _MEMORY_SIZE_PATTERN.fullmatch(word))}
+    memory = next(iter(sizes.intersection(memories)), memories[0]) * _GIB
+    return Gpu(index=0, name=name, compute_capability=capability, memory_total=memory, sm_count=sms, sm_clock_max=clock)

@@ -94,7 +94,7 @@ def planned_node_group(cluster: Cluster, partition_names: str, gres: str = "") -
 
 
 def _smallest_gpu_memory(node_group: NodeGroup) -> int:
-    return min((gpu_of_slurm_type(name).memory or 0 for name, _ in node_group.cards), default=0)
+    return min((gpu_of_slurm_type(name).memory_total or 0 for name, _ in node_group.cards), default=0)
 
 
 def planned_machine(this_machine: Machine, cluster: Cluster, partition_names: str, gres: str = "") -> Machine:
@@ -126,10 +126,7 @@ def planned_machine(this_machine: Machine, cluster: Cluster, partition_names: st
 def _planned_gpu(index: int, slurm_type: str) -> Gpu:
     chip = gpu_of_slurm_type(slurm_type)
     name = visible(chip.name or slurm_type or "GPU of a type that Slurm does not name")
-    return Gpu(
-        index=index, uuid=f"slurm-{index}", name=name, compute_capability=chip.capability, memory_total=chip.memory,
-        memory_free=chip.memory, sm_count=chip.sm_count, sm_clock_max=chip.clock_mhz,
-    )  # fmt: skip
+    return msgspec.structs.replace(chip, index=index, uuid=f"slurm-{index}", name=name, memory_free=chip.memory_total)
 
 
 def is_sbatch_option(option: str, name: str) -> bool:
