@@ -16,6 +16,7 @@ from tui_train.base.text import visible
 from tui_train.facts.types import Facts, Gpu, Machine, Toolchain
 
 _FILE_FORMAT_MARK = "tui-train machine 1"
+_MACHINE_FILE_REMEDY = "Create one with `tui-train facts --save FILE`."
 _MAX_FILE_BYTES = 2**24
 # A masked part of a path.
 _MASKED_PATH_PATTERN = re.compile(r"/(?:user\d*|host)(?=/)")
@@ -79,15 +80,15 @@ def _already_exists_error(path: Path) -> AlreadyExists:
 
 def load_machine_file(path: Path) -> Facts:
     """Return the facts in a machine file; NotFound or BadInput if it cannot be used."""
-    return parse_machine_file(_read_machine_file_bytes(path), visible(str(path)))
+    return _facts_of_file(_load_file(path, MachineFile, _MACHINE_FILE_REMEDY))
 
 
 def load_facts_for_planning(path: Path) -> Facts:
     """Return the facts in a machine file for planning, with Pythons whose paths are usable there."""
-    source = visible(str(path))
-    saved = _parse_file_struct(_read_machine_file_bytes(path), source)
-    tools = tuple(_with_masked_path_problem(tool) for tool in saved.toolchains) if saved.format else saved.toolchains
-    return msgspec.structs.replace(_facts_of_file(saved), toolchains=tools, other_machine=source, engines=None)
+    saved = _load_file(path, MachineFile, _MACHINE_FILE_REMEDY)
+    tools = tuple(map(_with_masked_path_problem, saved.toolchains)) if saved.format else saved.toolchains
+    facts = _facts_of_file(saved)
+    return msgspec.structs.replace(facts, toolchains=tools, other_machine=visible(str(path)), engines=None)
 
 
 def _with_masked_path_problem(tool: Toolchain) -> Toolchain:
@@ -98,15 +99,6 @@ def _with_masked_path_problem(tool: Toolchain) -> Toolchain:
     return msgspec.structs.replace(tool, problem=problem)
 
 
-def parse_machine_file(data: bytes, source: str) -> Facts:
-    """Return the facts in the JSON text of a machine file; BadInput names `source` if it is not one."""
-    return _facts_of_file(_parse_file_struct(data, source))
-
-
-def _parse_file_struct(data: bytes, source: str) -> MachineFile:
-    return _decode_file(data, MachineFile, source, "Create one with `tui-train facts --save FILE`.")
-
-
 def _facts_of_file(saved: MachineFile) -> Facts:
     machine = saved.machine if saved.gpus is None else msgspec.structs.replace(saved.machine, gpus=saved.gpus)
     return Facts(machine=machine, toolchains=saved.toolchains)
@@ -115,30 +107,27 @@ def _facts_of_file(saved: MachineFile) -> Facts:
 def load_toolchain_file(path: Path) -> Toolchain:
     """Return the toolchain in a file that holds at least `torch`, `cuda` and `arch_list`, as torch prints them."""
     remedy = 'Write it like {"torch": "2.13.0+cu126", "cuda": "12.6", "arch_list": ["sm_50", "sm_86"]}.'
-    saved = _decode_file(_read_machine_file_bytes(path), _ToolchainFile, visible(str(path)), remedy)
+    saved = _load_file(path, _ToolchainFile, remedy)
     named = {"python": saved.python or str(path), "label": "saved"}
     return msgspec.convert(msgspec.structs.asdict(saved) | named, Toolchain)
 
 
-def _read_machine_file_bytes(path: Path) -> bytes:
+def _load_file(path: Path, file_type: type[_FileType], remedy: str) -> _FileType:
     name = visible(str(path))
     try:
-        return read_file_to_parse(path, _MAX_FILE_BYTES)
+        data = read_file_to_parse(path, _MAX_FILE_BYTES)
     except MissingFile:
         raise NotFound(f"{name} does not exist", "Give an existing file.") from None
     except Unparsable as error:
-        remedy = "Give a readable file that `tui-train facts` wrote."
-        raise BadInput(f"{name} cannot be read: {error}", remedy) from None
-
-
-def _decode_file(data: bytes, file_type: type[_FileType], source: str, remedy: str) -> _FileType:
+        readable = "Give a readable file that `tui-train facts` wrote."
+        raise BadInput(f"{name} cannot be read: {error}", readable) from None
     try:
         decoded = parse_json_as(data, file_type)
     except Unparsable as error:
-        raise BadInput(f"{source} cannot be used: {error}", remedy) from None
+        raise BadInput(f"{name} cannot be used: {error}", remedy) from None
     largest = max((abs(number) for number in _all_numbers(msgspec.to_builtins(decoded))), default=0)
     if largest > _MAX_NUMBER_IN_FILE:
-        raise BadInput(f"{source} cannot be used: a number in it is too large", remedy)
+        raise BadInput(f"{name} cannot be used: a number in it is too large", remedy)
     return decoded
 
 
