@@ -55,9 +55,9 @@ def store_answer(path: Path, content: bytes) -> None:
     remove_oldest_answers(path.parent)
 
 
-def remove_oldest_answers(folder: Path) -> None:
+def remove_oldest_answers(folder: Path, max_count: int = MAX_CACHED_ANSWERS) -> None:
     """Remove the oldest of too many answers in a folder."""
     with suppress(OSError):
         files = sorted((file_size_and_time(file)[2], file) for file in folder.glob("*.json"))
-        for _, file in files[:-MAX_CACHED_ANSWERS]:
+        for _, file in files[:-max_count]:
             file.unlink(missing_ok=True)

@@ -10,13 +10,12 @@ from msgspec import Meta, Struct, structs
 from tui_train.base.app_paths import communication_tests_folder
 from tui_train.base.files import PRIVATE_FILE_MODE, raising_cannot_write, write_atomically
 from tui_train.base.parse import Unparsable, parse_json_as, read_file_to_parse
+from tui_train.facts.answer_cache import remove_oldest_answers
 from tui_train.profile.changes import Change
 from tui_train.runner.system.processes import machine_boot_id
 
 _MAX_FILE_BYTES = 1 << 20
 _MAX_SAVED_EXAMINATIONS = 200
-
-
 Stage = Literal["device", "process group", "first exchange", "all_reduce", "broadcast", "all_gather", "barrier", "end"]
 # Of several processes; one alone only uses its device.
 STAGES: tuple[Stage, ...] = get_args(Stage)[:-1]
@@ -114,16 +113,7 @@ def save_communication_examination(key: str, examination: Examination) -> None:
     file = communication_tests_folder() / f"{machine_boot_id()}-{key}.json"
     if examination.result.is_known:
         write_atomically(file, msgspec.json.encode(brief), PRIVATE_FILE_MODE)
-        _remove_oldest()
+        remove_oldest_answers(file.parent, _MAX_SAVED_EXAMINATIONS)
     else:
         with raising_cannot_write(file):
             file.unlink(missing_ok=True)
-
-
-def _remove_oldest() -> None:
-    files = [*communication_tests_folder().glob("*.json")]
-    if len(files) > _MAX_SAVED_EXAMINATIONS:
-        # Another test may remove the same ones.
-        with suppress(OSError):
-            for file in sorted(files, key=lambda each: each.stat().st_mtime)[:-_MAX_SAVED_EXAMINATIONS]:
-                file.unlink(missing_ok=True)
