@@ -209,7 +209,7 @@ def test_what_the_files_beside_a_script_there_import_is_known(tmp_path):
         question = {"script": script, "most": 100, "files": [script]}
         there = secure_shell.survey_this_machine(question)
         assert not any(".venv" in name for name in there.sources)
-        source = remote._parse_base64_source(there.files[script], there.beside, there.sources)
+        source = remote.parse_sent_source(there.files[script], there.beside, there.sources)
         return {(each.module, each.file, each.line) for each in source.imports}
 
     in_script, in_package = ("seen_there", "", 2), ("not_there", "lib/model.py", 1)

@@ -1,6 +1,5 @@
 """Facts of another host over ssh, on which nothing of this program needs to be installed."""
 
-import base64
 import re
 import tempfile
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -47,6 +46,7 @@ _NVIDIA_SMI_PROCESSES_COMMAND = (
     "--query-compute-apps=gpu_uuid,pid,used_memory",
     "--format=csv,noheader,nounits",
 )
+_UNREADABLE_THERE = "it cannot be read on that host"
 # What an import can name.
 _SOURCE_NAME_PATTERN = re.compile(r"(\w{1,100}/){0,6}\w{1,100}\.py")
 # The seconds for the driver, and what is run where its library does not answer.
@@ -77,14 +77,17 @@ class CardProcess(msgspec.Struct, frozen=True):
 
 
 class HostSurvey(msgspec.Struct, kw_only=True):
-    """The answer of a host; `files` are in base64, `beside` the names next to the script, `clock` is since 1970."""
+    """The answer of a host; `beside` are the names next to the script, `files` None where unreadable.
+
+    `clock` is in seconds since 1970.
+    """
 
     machine: Machine
     toolchains: tuple[Toolchain, ...] = ()
     paths: dict[str, PathState] = {}
     closed: dict[str, str] = {}
     free: dict[str, int | None] = {}
-    files: dict[str, str | None] = {}
+    files: dict[str, bytes | None] = {}
     beside: tuple[str, ...] = ()
     sources: dict[str, bytes] = {}
     accelerate_config: str = ""
@@ -102,26 +105,15 @@ class HostSurvey(msgspec.Struct, kw_only=True):
         """Return whether the driver or nvidia-smi answered."""
         return self.cards is not None or (self.smi is not None and self.smi.code == 0)
 
-    @property
-    def documents(self) -> dict[str, YamlDocument]:
-        """The files, parsed as YAML."""
-        return {path: _parse_base64_document(text) for path, text in self.files.items()}
+
+def _parse_sent_document(data: bytes | None) -> YamlDocument:
+    return YamlDocument(problem=_UNREADABLE_THERE) if data is None else yaml_documents.parse_document(data)
 
 
-def _parse_base64_document(text: str | None) -> YamlDocument:
-    """Return the content of a file that a host sent in base64."""
-    try:
-        return yaml_documents.parse_document(base64.b64decode(text or "-", validate=True))
-    except ValueError:
-        return YamlDocument(problem="it cannot be read on that host")
-
-
-def _parse_base64_source(text: str | None, names_beside: Collection[str], sources: Mapping[str, bytes]) -> ScriptSource:
-    """Return the facts of a script that a host sent in base64, with what it imports of the `sources` beside it."""
-    try:
-        data = base64.b64decode(text or "-", validate=True)
-    except ValueError:
-        return ScriptSource(problem="it cannot be read on that host")
+def parse_sent_source(data: bytes | None, names_beside: Collection[str], sources: Mapping[str, bytes]) -> ScriptSource:
+    """Return the facts of a script that a host sent, with what it imports of the `sources` beside it."""
+    if data is None:
+        return ScriptSource(problem=_UNREADABLE_THERE)
     with tempfile.TemporaryDirectory() as folder:
         for name, source in sources.items():
             if not _SOURCE_NAME_PATTERN.fullmatch(name):
@@ -160,10 +152,8 @@ def read_planning_facts(host: str, named: PathsNamedByPlan) -> Facts:
         paths=survey.paths,
         unwritable=survey.closed,
         free=survey.free,
-        documents={path: document for path, document in survey.documents.items() if path != script},
-        sources={script: _parse_base64_source(survey.files.get(script), survey.beside, survey.sources)}
-        if script
-        else {},
+        documents={path: _parse_sent_document(data) for path, data in survey.files.items() if path != script},
+        sources={script: parse_sent_source(survey.files.get(script), survey.beside, survey.sources)} if script else {},
         accelerate_config=survey.accelerate_config,
         hub=survey.hub,
         has_sbatch=survey.submits,
