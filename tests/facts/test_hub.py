@@ -159,7 +159,7 @@ def test_a_cache_in_which_nothing_can_be_saved_is_known(tmp_path):
     (tmp_path / "file").touch()
     for folder, why in (
         (tmp_path / "new" / "hub", ""),
-        (tmp_path / "file" / "hub", f"{tmp_path}/file is not a folder"),
+        (tmp_path / "file" / "hub", f"{tmp_path}/file is a file"),
     ):
         assert hub_facts.read_hub_cache({"HF_HUB_CACHE": str(folder)}).unwritable == why
 

@@ -299,8 +299,6 @@ def describe_hub_cache(environment: dict[str, str], seconds: float = MAX_READ_SE
     models: list[dict[str, object]] = []
     found: dict[str, object] = {
         "folder": str(folder),
-        "free": free_bytes(folder),
-        "unwritable": why_unwritable(folder),
         "offline": offline.upper() in TRUE_WORDS,
         "token": has_token(environment),
         "endpoint": environment.get("HF_ENDPOINT", "").rstrip("/"),
@@ -326,27 +324,3 @@ def describe_hub_cache(environment: dict[str, str], seconds: float = MAX_READ_SE
         if one is not None:
             models.append(one)
     return found
-
-
-def why_unwritable(folder: Path) -> str:
-    """Return why nothing can be written into a folder that is there or would be made; empty where it can."""
-    try:
-        place = next(place for place in (folder, *folder.parents) if os.path.lexists(place))
-        if not place.is_dir():
-            return f"{place} is not a folder"
-        return "" if os.access(place, os.W_OK | os.X_OK) else f"you may not write in {place}"
-    except (OSError, ValueError) as error:
-        return getattr(error, "strerror", None) or "it is no path"
-
-
-def free_bytes(folder: Path) -> int | None:
-    """Return the bytes free where a folder is or would be made, None where that is unknown."""
-    for place in (folder, *folder.parents):
-        try:
-            told = os.statvfs(place)
-        except FileNotFoundError:
-            continue
-        except (OSError, ValueError):
-            return None
-        return told.f_bavail * told.f_frsize
-    return None

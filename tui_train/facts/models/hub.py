@@ -14,6 +14,7 @@ from tui_train.base.text import visible
 from tui_train.facts.machine.child_process import own_module_command_and_environment, run_child
 from tui_train.profile.types import Profile
 from tui_train.programs import hub_cache
+from tui_train.runner.system.paths import free_bytes_for_path, why_unwritable
 
 HUB_URL = "https://huggingface.co"
 # The variables that decide where models are, and whether and where others are fetched from.
@@ -125,7 +126,10 @@ def cache_location_variables(profile: Profile) -> dict[str, str]:
 
 def read_hub_cache(environment: Mapping[str, str]) -> HubCache:
     """Return the cache of this machine for these variables; takes some seconds at most."""
-    return msgspec.convert(hub_cache.describe_hub_cache(dict(environment)), type_prepared_for_msgspec(HubCache))
+    found = hub_cache.describe_hub_cache(dict(environment))
+    folder = str(found["folder"])
+    found |= {"free": free_bytes_for_path(folder), "unwritable": why_unwritable(folder)}
+    return msgspec.convert(found, type_prepared_for_msgspec(HubCache))
 
 
 def find_accelerate_config_path(environment: Mapping[str, str]) -> str:

@@ -45,6 +45,10 @@ def send_survey(question: dict[str, Any]) -> None:
     smi = _command_result(question["smi"]) if question.get("smi") and cards is None else None
     hub = str(question.get("hub") or ""), {**os.environ, **question.get("hub_variables", {})}
     config = str(_call_function_of_program(*hub, "accelerate_config") or "")
+    cache = _call_function_of_program(*hub, "describe_hub_cache")
+    if cache:
+        folder = cache["folder"]
+        cache = {**cache, "free": free_bytes_for_path(folder), "unwritable": why_unwritable(folder)}
     paths, files = question.get("paths", ()), question.get("files", ())
     answer = {
         "machine": read_host_facts(),
@@ -58,7 +62,7 @@ def send_survey(question: dict[str, Any]) -> None:
         "beside": _names_beside_script(question["script"], question["most"]) if question.get("script") else [],
         "sources": _sources_beside_script(question["script"]) if question.get("script") else {},
         "accelerate_config": config,
-        "hub": _call_function_of_program(*hub, "describe_hub_cache"),
+        "hub": cache,
         "cards": cards,
         "smi": smi,
         "processes": _query_card_processes(question["processes"])
