@@ -55,7 +55,7 @@ if __name__ == "__main__":
     os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
     try:
         answer: dict[str, object] = {
-            "recipes": list_bridge_recipes() if sys.argv[-1] == "bridge" else list_nemo_recipes()
+            "tasks": list_bridge_recipes() if sys.argv[-1] == "bridge" else list_nemo_recipes()
         }
     except BaseException as error:  # noqa: BLE001 - whatever NeMo raises is the answer
         answer = {"problem": f"{type(error).__name__}: {error}".strip()[:300]}

@@ -105,23 +105,15 @@ def _count_weights_and_list_layers(path: Path, names: Iterable[str]) -> tuple[in
     ValueError for damaged ones.
     """
     total, layers = 0, set[str]()
-    for name in names:
-        if (path / name).is_file():
-            total += _count_weights_in_file(path / name, layers)
+    for file in filter(Path.is_file, (path / name for name in names)):
+        try:
+            tensors = read_tensor_descriptions(file)
+        except Unparsable as error:
+            raise DamagedWeightsError(f"{file.name}: {error}") from None
+        for name, tensor in tensors.items():
+            if tensor.dtype not in _UNQUANTIZED_TYPES:
+                raise ValueError(f"{name} in {file.name} is {tensor.dtype}: quantized weights are not modelled")
+            total += tensor.element_count
+            if len(tensor.shape) > 1:
+                layers.add(_path_with_layer_numbers_as_0(visible(name.removesuffix(".weight"))))
     return total, tuple(sorted(layers))
-
-
-def _count_weights_in_file(path: Path, layers: set[str]) -> int:
-    """Return the number of weights in a safetensors file, and add its layers."""
-    total = 0
-    try:
-        file_tensors = read_tensor_descriptions(path)
-    except Unparsable as error:
-        raise DamagedWeightsError(f"{path.name}: {error}") from None
-    for name, tensor in file_tensors.items():
-        if tensor.dtype not in _UNQUANTIZED_TYPES:
-            raise ValueError(f"{name} in {path.name} is {tensor.dtype}: quantized weights are not modelled")
-        total += tensor.element_count
-        if len(tensor.shape) > 1:
-            layers.add(_path_with_layer_numbers_as_0(visible(name.removesuffix(".weight"))))
-    return total

@@ -19,12 +19,7 @@ _MAX_TOKENIZER_BYTES = 128 << 20
 NEMO_SIZE_NAMES = ("num_layers", "hidden_size", "ffn_hidden_size", "num_attention_heads", "num_query_groups")
 
 
-class _RecipesAnswer(Struct):
-    recipes: dict[str, tuple[str, ...]] = {}
-    problem: str = ""
-
-
-def probe_recipes(python: str, flavour: str | None = "recipes") -> NemoRecipes:
+def probe_recipes(python: str, flavour: str | None = None) -> NemoRecipes:
     """Return the recipes of an interpreter ("bridge": of its Megatron-Bridge), or the `problem`."""
     source = resources.files("tui_train").joinpath("programs/nemo_recipes.py").read_text("utf-8")
     command = [python, "-B", "-c", RUN_PROGRAM_TEXT_CODE, source, flavour or "recipes"]
@@ -33,15 +28,16 @@ def probe_recipes(python: str, flavour: str | None = "recipes") -> NemoRecipes:
 
 def parse_recipes(result: ChildResult) -> NemoRecipes:
     """Return the recipes that an interpreter has listed, or the `problem`."""
-    answer = result.last_answer(_RecipesAnswer)
+    answer = result.last_answer(NemoRecipes)
     if answer is None:
-        return NemoRecipes({}, result.why_unusable())
-    none = "the import worked, but no recipe could be loaded: a library is missing or too new"
-    return NemoRecipes(answer.recipes, answer.problem or ("" if answer.recipes else none))
+        return NemoRecipes(problem=result.why_unusable())
+    if answer.tasks or answer.problem:
+        return answer
+    return NemoRecipes(problem="the import worked, but no recipe could be loaded: a library is missing or too new")
 
 
 @functools.cache
-def known_tasks_by_recipe(flavour: str | None = "recipes") -> dict[str, tuple[str, ...]]:
+def known_tasks_by_recipe(flavour: str | None = None) -> dict[str, tuple[str, ...]]:
     """Return the tasks of the known recipes: of NeMo 2.7 (the last with recipes), or Megatron-Bridge 0.3 and 0.6."""
     file = "bridge-recipes.txt" if flavour == "bridge" else "nemo-recipes.txt"
     return {name: tuple(tasks) for name, *tasks in _read_table(file)}
