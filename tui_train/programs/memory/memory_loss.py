@@ -97,19 +97,14 @@ def trainer_loss(model: Any, tokens: Any, request: dict[str, Any], device: str =
     """Return the loss as the trainer computes it; only the loss outlives the call."""
     dtypes = {"bf16": torch.bfloat16, "fp16": torch.float16}
     dtype = dtypes.get(request["autocast"])
-    context = torch.autocast(device, dtype=dtype) if dtype else contextlib.nullcontext()
-    if request["loss"] == "fused":
-        with context:
+    with torch.autocast(device, dtype=dtype) if dtype else contextlib.nullcontext():
+        if request["loss"] == "fused":
             hidden = model.base_model(input_ids=tokens).last_hidden_state
-            weight = model.get_output_embeddings().weight
-            return _fused_loss(hidden, weight)
-    if request["loss"] in {"tiled", "checkpointed"}:
-        with context:
+            return _fused_loss(hidden, model.get_output_embeddings().weight)
+        if request["loss"] in {"tiled", "checkpointed"}:
             return loss_in_parts(model, tokens, request["loss"], dtype)
-    if request["loss"] in LOGITS_TRAITS_BY_LOSS:
-        with context:
+        if request["loss"] in LOGITS_TRAITS_BY_LOSS:
             return loss_over_all_logits(model, tokens, request["loss"])
-    with context:
         out = model(input_ids=tokens, labels=tokens)
     if dtype:
         # accelerate gives all outputs back in fp32.
