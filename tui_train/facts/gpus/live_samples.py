@@ -8,6 +8,7 @@ from time import monotonic
 
 from tui_train.base.parse import Unparsable, parse_json_as
 from tui_train.facts.gpus.samples import NO_RESPONSE_PROBLEM, CardSamples, samples_with_problem
+from tui_train.facts.machine.child_memory_limit import kill_and_close
 from tui_train.facts.machine.child_process import CHILDREN_CANCELLED_EVENT, own_module_command_and_environment
 
 # Seconds between checks for new samples and for cancellation.
@@ -16,6 +17,7 @@ _MAX_SECONDS_WITHOUT_SAMPLES = 5.0
 # A driver that stopped may be back soon; one that was missing rarely appears, and starting a Python costs time.
 _RESTART_DELAY_SECONDS = 10.0
 _MISSING_DRIVER_RETRY_SECONDS = 60.0
+_MAX_KILL_SECONDS = 1.0
 # Bytes; a longer line is not a sample.
 _MAX_LINE_BYTES = 2**20
 
@@ -93,13 +95,7 @@ class _SamplerProcess:
         )
 
     def kill(self) -> None:
-        """Kill the process without waiting: one that hangs in a driver cannot be killed."""
+        """Kill the process; one that hangs in a driver is left."""
         process, self._process = self._process, None
-        if process is None:
-            return
-        process.kill()
-        for pipe in (process.stdin, process.stdout):
-            if pipe is not None:
-                pipe.close()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(timeout=1)
+        if process is not None:
+            kill_and_close(process, _MAX_KILL_SECONDS)
