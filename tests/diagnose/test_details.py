@@ -11,6 +11,7 @@ from diagnosed import said
 from tui_train.diagnose.failure_details import load_details
 from tui_train.diagnose.required_words import required_words
 from tui_train.diagnose.signatures import load_signatures
+from tui_train.diagnose.traceback_lines import library_of_file
 from tui_train.diagnose.types import HEADING_BY_FAILURE, failure_heading
 
 NAMED = [
@@ -477,6 +478,56 @@ def test_an_error_of_no_known_kind_tells_what_the_training_did(frame, words):
     # What a model computes within it is a matter of its own.
     inner = '  File "/env/lib/python3.11/site-packages/torch/nn/modules/module.py", line 9, in _call_impl\n    call()\n'
     assert words not in said(f"{start}  File {frame}\n    call()\n{inner}{end}").cause
+
+
+TORCH = "/env/lib/python3.11/site-packages/torch/distributed/{}"
+FACTORY, VERL = "/root/LLaMA-Factory/src/llamafactory/{}", "/workspace/verl/verl/{}"
+
+
+@pytest.mark.parametrize(
+    ("frames", "error", "words"),
+    [
+        # Sharded tensors, whatever torch says of them.
+        ([(TORCH.format("device_mesh.py"), "raise KeyError(")], "KeyError: \"Invalid mesh_dim_names ('tp',) specified.\"",
+         ("computed with sharded tensors", "line 1 of /w/own.py")),
+        ([(TORCH.format("tensor/_ops.py"), "raise NotImplementedError(")], "NotImplementedError: Operator aten.cdist does "
+         "not have a sharding strategy registered.", ("(DTensor) do not fit", ".full_tensor()", "line 1 of /w/own.py")),
+        # A library that is cloned beside the script is none of the user's own code.
+        ([(FACTORY.format("hparams/parser.py"), 'raise ValueError("Please specify dataset")')],
+         "ValueError: Please specify dataset", ("Do what LLaMA-Factory says; ", "line 1 of /w/own.py")),
+        ([(VERL.format("workers/rollout.py"), "self.engine.executor")],
+         "AttributeError: 'Engine' object has no attribute 'executor'", ("verl uses executor of a Engine",)),
+        # Python before 3.10 names no class.
+        ([(FACTORY.format("workflow.py"), "trainer = OwnTrainer("), (FACTORY.format("own.py"), "super().__init__(**kw)")],
+         "TypeError: __init__() got an unexpected keyword argument 'tokenizer'",
+         ("OwnTrainer takes no argument tokenizer, which LLaMA-Factory gives it", "pip install -U llamafactory")),
+        ([("/w/more.py", "own = wrap(SFTTrainer(args=SFTConfig(dataset_text_field='a')))")],
+         "TypeError: __init__() got an unexpected keyword argument 'args'", ("SFTTrainer takes no argument args",)),
+    ],
+)  # fmt: skip
+def test_what_a_traceback_shows_stands_for_what_the_error_does_not_say(frames, error, words):
+    lines = (
+        f'  File "{file}", line {number}, in f\n    {code}\n'
+        for number, (file, code) in enumerate([("/w/own.py", "start()"), *frames], start=1)
+    )
+    found = said(f"Traceback (most recent call last):\n{''.join(lines)}{error}\n")
+    for word in words:
+        assert word in found.cause + " " + found.remedy
+
+
+@pytest.mark.parametrize(
+    ("file", "library"),
+    [
+        ("/env/lib/python3.11/site-packages/trl/trainer/x.py", "trl"),
+        ("/w/Megatron-LM/megatron/training/x.py", "megatron"),
+        ("/home/me/src/transformers/src/transformers/x.py", "transformers"),
+        ("/home/me/transformers/examples/run_clm.py", ""),
+        ("/home/me/net/net/x.py", ""),
+        ("/home/me/project/datasets/x.py", ""),
+    ],
+)
+def test_a_file_is_of_the_library_in_whose_clone_it_lies(file, library):
+    assert library_of_file(file) == library
 
 
 @pytest.mark.parametrize(

@@ -91,6 +91,12 @@ _STAGES = (
         "with one row by hand ({place|see the traceback}).",
     ),
     Stage(
+        re.compile(r"/torch/distributed/(?:device_mesh\.py|_?tensor/)"),
+        "computed with sharded tensors",
+        "See what is given to the mesh or the sharded tensors (DTensor) at {place|that line}: the mesh's sizes multiply to "
+        "the number of processes, its dimensions have the names that are asked for, and sizes divide by them.",
+    ),
+    Stage(
         re.compile(
             r'/accelerate/accelerator\.py", line \d+, in _?prepare'
             r'|/deepspeed/\S+", line \d+, in (?:initialize|__init__)$'

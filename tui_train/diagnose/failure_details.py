@@ -11,11 +11,14 @@ import msgspec
 from tui_train.base.parse import type_prepared_for_msgspec
 from tui_train.base.text import duration_text, size_text
 from tui_train.checks.trainer.module_packages import PIP_PACKAGE_BY_MODULE
+from tui_train.diagnose.traceback_lines import class_that_was_made
 from tui_train.diagnose.types import TRACEBACK_REMEDY_PREFIX, LogLine, Signature
 
 # A traceback's chain stands before an error, and lists of what differs after it.
 _DETAIL_LINES_BEFORE_FAILURE, _DETAIL_LINES_AFTER_FAILURE = 24, 40
 _DIMENSION_NUMBER_PATTERN = re.compile(r"\d+")
+# What names no class in errors of Python before 3.10.
+_CONSTRUCTORS = frozenset({"__init__", "__new__"})
 _MAX_NUMBER = 10**12  # of a number that is calculated with
 
 
@@ -60,6 +63,9 @@ def matching_detail_and_values(
     for text, entry, pattern in tries:
         if match := pattern.search(text):
             values = {name: value for name, value in match.groupdict().items() if value}
+            if values.get("function") in _CONSTRUCTORS:
+                made = class_that_was_made(lines, failure_line, values.get("argument", "").strip("'"))
+                values["function"] = made or values["function"]
             derive = _VALUE_DERIVER_BY_FAILURE.get(signature.failure)
             return entry, {**values, **(derive(values) if derive else {})}
     return None

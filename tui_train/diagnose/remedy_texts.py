@@ -14,8 +14,11 @@ from tui_train.diagnose.traceback_lines import (
     MAX_SOURCE_LINES,
     RAISE_STATEMENT_PATTERN,
     frame_lines_before,
+    frame_match,
     index_of_line,
     innermost_user_frame,
+    library_of_file,
+    traceback_texts_before,
 )
 from tui_train.diagnose.types import TRACEBACK_REMEDY_PREFIX, Evidence, LogLine, Signature
 from tui_train.profile.types import Profile
@@ -63,15 +66,15 @@ _CHECK_OOM_PREFIX = "Check `dmesg | grep -i oom`; if it shows a kill: "
 _CPU_OOM_REMEDY = (
     "On the CPU, a smaller micro batch, sequence length or model needs less memory; or end other programs."
 )
-_LIBRARY_NAME_PATTERN = re.compile(
-    r"/(?:site|dist)-packages/(\w{1,40})|/(unsloth)_compiled_cache/|/(transformers_modules)/"
-)
 # The standard library, and what looks up an attribute for another frame.
 _BLAMELESS_FRAME_PATTERN = re.compile(
     r'/lib(?:64)?/python\d[\d.]*/(?!(?:site|dist)-packages)|"<|, in __(?:get|del)attr__$'
 )
 _MODEL_CODE = "transformers_modules"
-_TITLE_BY_LIBRARY = {"peft": "PEFT", "trl": "TRL", _MODEL_CODE: "transformers_modules (the model's own code)"}
+_TITLE_BY_LIBRARY = {
+    "llamafactory": "LLaMA-Factory", "megatron": "Megatron", "peft": "PEFT", "trl": "TRL",
+    _MODEL_CODE: "transformers_modules (the model's own code)",
+}  # fmt: skip
 _MODEL_CODE_REMEDY = (
     "The model's repository brings this code (trust_remote_code), and it was written for another transformers: install "
     "the version that its config.json names (transformers_version), take a newer revision of the model, or load it "
@@ -96,10 +99,9 @@ def remedy_and_values(
     if by_settings := _remedy_by_settings(signature, evidence, profile):
         return by_settings, match_values
     values = {**_raiser_and_place_values(evidence.lines, error_line), **match_values}
-    code = values.get("code", "")
-    # With ** it passes on what it was given, but for what it names there itself.
-    if "raiser" in values and ("**" not in code or f"{values.get('argument')}=" in code):
-        values["caller"] = values["raiser"]
+    caller = _calling_library(evidence.lines, error_line, values.get("argument", ""))
+    if caller:
+        values["caller"], values["calling_library"] = _TITLE_BY_LIBRARY.get(caller, caller), caller
     if profile and evidence.preset and (start := working_folder(profile, evidence.preset)):
         values.setdefault("start", f"{start} (trainer.working_directory)")
     if raised := _ERROR_MESSAGE_PATTERN.match(error_line.text):
@@ -147,7 +149,7 @@ def _traceback_remedy_and_values(
     """Return where to look, and the values; a library that refuses something in its own words says what to do."""
     said = {**values, "stage": f" (while the training {stage.words})"} if stage else values
     if "adviser" in values:
-        at = "; your code calls it at {place}" if "raiser" in values else ", at {place}"
+        at = "; your code calls it at {place}" if "raiser" in values and _is_place_own(values) else ", at {place}"
         return f"Do what {{adviser}} says{at if 'place' in values else ''}.", said
     if "limited" in values:
         return _limit_remedy(values), said
@@ -158,6 +160,11 @@ def _traceback_remedy_and_values(
     if "expecting" in values and "place" in values:
         return "Print what {expecting} gets at {place}, and give it what the message says that it expects.", said
     return _place_remedy(signature, values), said
+
+
+def _is_place_own(values: dict[str, str]) -> bool:
+    """Return whether a place is in a file of the user's own, and not in the clone of a library."""
+    return not library_of_file(values["own_file"])
 
 
 def _limit_remedy(values: dict[str, str]) -> str:
@@ -173,7 +180,9 @@ def _place_remedy(signature: Signature, values: dict[str, str]) -> str:
     """Return which line, or which library and its arguments, to look at."""
     if "raiser" not in values:
         return "Look at {place}." if "place" in values else signature.remedy
-    look = "Look at {place}, and what it gives to {raiser}" if "place" in values else "Look at what {raiser} was given"
+    look = "Look at what {raiser} was given"
+    if "place" in values:
+        look = "Look at {place}, and what it gives to {raiser}" if _is_place_own(values) else "Look at {place}"
     if values["library"] in _SELDOM_WRONG_LIBRARIES:
         return f"{look}."
     update = f" (`PYTHON -m pip install -U {package}`)" if (package := pip_package(values["library"])) else ""
@@ -182,12 +191,12 @@ def _place_remedy(signature: Signature, values: dict[str, str]) -> str:
 
 def _fitting_versions_remedy(values: dict[str, str]) -> str:
     """Return how a library is made to fit the one that it calls."""
-    if values["library"] == _MODEL_CODE:
+    caller, called = values["calling_library"], _called_library(values)
+    if caller == _MODEL_CODE:
         return _MODEL_CODE_REMEDY
-    called = _called_library(values)
-    if called in {"", values["library"]} and values["library"] in _LIBRARIES_ON_TRANSFORMERS:
+    if called in {"", caller} and caller in _LIBRARIES_ON_TRANSFORMERS:
         called = "transformers"
-    packages = sorted({pip_package(library) for library in (values["library"], called)} - {""})
+    packages = sorted({pip_package(library) for library in (caller, called)} - {""})
     update = f"`PYTHON -m pip install -U {' '.join(packages)}`" if packages else "the newest of each"
     return (
         "The call is not in your code: install versions of {caller} and what it calls that fit each other "
@@ -202,6 +211,23 @@ def _called_library(values: dict[str, str]) -> str:
     parts = module.split(".")
     # A package of Google's has a name of two parts.
     return next(by_class, ".".join(parts[: 1 + (parts[0] == "google")]))
+
+
+def _calling_library(lines: Sequence[LogLine], error_line: LogLine, argument: str) -> str:
+    """Return the library that made the call which failed, empty for the user's own code.
+
+    With ** code passes on what it was given, but for what it names there itself.
+    """
+    code = ""
+    for text in reversed(traceback_texts_before(lines, error_line)):
+        match = frame_match(text)
+        if match is None:
+            code += text
+        elif not _BLAMELESS_FRAME_PATTERN.search(text) and ("**" not in code or f"{argument}=" in code):
+            return library_of_file(match["file"])
+        else:
+            code = ""
+    return ""
 
 
 def _raiser_and_place_values(lines: Sequence[LogLine], error_line: LogLine) -> dict[str, str]:
@@ -219,8 +245,8 @@ def _raiser_and_place_values(lines: Sequence[LogLine], error_line: LogLine) -> d
     others = reversed(frame_lines_before(lines, error_line))
     boxed = next((text for text in others if not _BLAMELESS_FRAME_PATTERN.search(text)), "")
     title = "the script"
-    if library := _LIBRARY_NAME_PATTERN.search(boxed if frame is None else ours[frame]):
-        name = library[library.lastindex or 1]
+    match = FRAME_PATTERN.match(boxed if frame is None else ours[frame])
+    if match and (name := library_of_file(match["file"])):
         title = _TITLE_BY_LIBRARY.get(name, name)
         values = {"raiser": title, "library": name}
     if RAISE_STATEMENT_PATTERN.match(code) and not _LOOKUP_ERROR_PATTERN.match(error_line.text):

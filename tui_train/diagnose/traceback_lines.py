@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
+from tui_train.checks.trainer.module_packages import pip_package
 from tui_train.diagnose.types import LogLine
 from tui_train.runner.logs.tracebacks import phase_of_traceback
 
@@ -24,6 +25,16 @@ _ERROR_END_PATTERN = re.compile(r"[\w.]*(?:Error|Exception)\b")
 _LIBRARY_FILE_PATTERN = re.compile(
     r"/(site|dist)-packages/|/lib(64)?/python\d|/transformers_modules/|/unsloth_compiled_cache/|/shim/sitecustomize\.py$|^<|/bin/[\w-]+$"
 )
+# Of what is installed its name; of what is not the user's there may be none.
+_INSTALLED_LIBRARY_PATTERN = re.compile(
+    r"/(?:site|dist)-packages/(\w{1,40})|/(unsloth)_compiled_cache/|/(transformers_modules)/"
+)
+# Frameworks that pip does not have by these names, and that are cloned.
+_CLONED_FRAMEWORKS = frozenset({"fairseq", "megatron", "openrlhf", "swift", "torchtitan"})
+_NOT_IN_NAME_PATTERN = re.compile(r"[\W_]+")
+_CLASS_CALL_PATTERN = re.compile(r"(?<!\w)([A-Z]\w*[a-z]\w*)\(")
+# Code that hands on what it was given.
+_PASSING_ON_PATTERN = re.compile(r"\*\*|\bsuper\(")
 RAISE_STATEMENT_PATTERN = re.compile(r"\s+(?:raise|assert)\b")
 _MAX_TRACEBACK_LINES = 400
 MAX_SOURCE_LINES = 12  # of the innermost frame, and of a message before the line that is shown
@@ -57,20 +68,20 @@ def direct_cause_line(lines: Sequence[LogLine], outer: LogLine) -> LogLine | Non
 
 def phase_of_traceback_before(lines: Sequence[LogLine], error_line: LogLine) -> str:
     """Return the phase that the traceback before a line shows, empty where none does."""
-    return phase_of_traceback(_traceback_texts_before(lines, error_line))
+    return phase_of_traceback(traceback_texts_before(lines, error_line))
 
 
 def frame_lines_before(lines: Sequence[LogLine], error_line: LogLine) -> list[str]:
     """Return the lines of the frames of the traceback that a line ends, the outermost first, as Python has them."""
-    texts = _traceback_texts_before(lines, error_line)
+    texts = traceback_texts_before(lines, error_line)
     if any(_ERROR_END_PATTERN.match(text) for text in texts):
         return []
-    frames = map(_frame_match, texts)
+    frames = map(frame_match, texts)
     return [f'  File "{match["file"]}", line {match["line"]}, in {match["function"]}' for match in frames if match]
 
 
-def _traceback_texts_before(lines: Sequence[LogLine], error_line: LogLine) -> list[str]:
-    """Return the lines of the traceback before a line, empty where none begins there."""
+def traceback_texts_before(lines: Sequence[LogLine], error_line: LogLine) -> list[str]:
+    """Return the lines of the traceback before a line; of one whose beginning is cut off, those that are left."""
     at = index_of_line(lines, error_line)
     texts: list[str] = []
     for line in reversed(lines[max(0, at - _MAX_TRACEBACK_LINES) : at]):
@@ -79,22 +90,57 @@ def _traceback_texts_before(lines: Sequence[LogLine], error_line: LogLine) -> li
         if STACK_HEADER in line.text:
             return texts[::-1]
         texts.append(line.text)
-    return []
+    return [*itertools.takewhile(lambda text: text[:1].isspace() or text[:1] == "│", texts)][::-1]
+
+
+def library_of_file(file: str) -> str:
+    """Return the library that a file belongs to, installed or cloned; empty for the user's files and Python's."""
+    if installed := _INSTALLED_LIBRARY_PATTERN.search(file):
+        return installed[installed.lastindex or 1]
+    return _cloned_library(file)
+
+
+def _cloned_library(file: str) -> str:
+    """Return the library in whose clone a file lies, as in Megatron-LM/megatron or trl/src/trl; empty for none."""
+    folders = file.split("/")[:-1]
+    for clone, name in itertools.pairwise(folder for folder in folders if folder != "src"):
+        if name in _NOT_IN_NAME_PATTERN.sub("", clone.lower()) and (name in _CLONED_FRAMEWORKS or pip_package(name)):
+            return name
+    return ""
+
+
+def class_that_was_made(lines: Sequence[LogLine], error_line: LogLine, argument: str) -> str:
+    """Return the class whose constructor refused an argument, where the code names it; empty where it does not."""
+    for text in reversed(traceback_texts_before(lines, error_line)):
+        if frame_match(text) or "(" not in text:
+            continue
+        before, given, _ = text.partition(f"{argument}=")
+        if classes := _CLASS_CALL_PATTERN.findall(before):
+            return str(classes[-1 if given else 0])
+        if not _PASSING_ON_PATTERN.search(text):
+            return ""
+    return ""
 
 
 def innermost_user_frame(lines: Sequence[LogLine], error_line: LogLine) -> TracebackFrame | None:
     """Return the innermost frame in a file of the user's, of the traceback that ends at a line; None without one.
 
-    An error that a library caught and raised again has the user's frames only in a traceback after it.
+    A clone of a library counts where nothing else is the user's. An error that a library caught and raised again has
+    the user's frames only in a traceback after it.
     """
     at = index_of_line(lines, error_line)
+    cloned: TracebackFrame | None = None
     for line in reversed(lines[max(0, at - _MAX_TRACEBACK_LINES) : at]):
         if line.rank != error_line.rank:
             continue
         if _TRACEBACK_HEADER in line.text:
             break
         if frame := _user_frame(line):
-            return frame
+            if not _cloned_library(frame.file):
+                return frame
+            cloned = cloned or frame
+    if cloned:
+        return cloned
     after = [line for line in lines[at + 1 : at + _MAX_TRACEBACK_LINES] if line.rank == error_line.rank]
     return _innermost_user_frame_of_chained_tracebacks(after)
 
@@ -117,12 +163,12 @@ def _innermost_user_frame_of_chained_tracebacks(after: Sequence[LogLine]) -> Tra
     return found
 
 
-def _frame_match(text: str) -> re.Match[str] | None:
+def frame_match(text: str) -> re.Match[str] | None:
     return FRAME_PATTERN.match(text) or _BOXED_FRAME_PATTERN.match(text)
 
 
 def _user_frame(line: LogLine) -> TracebackFrame | None:
-    match = _frame_match(line.text)
+    match = frame_match(line.text)
     if not match or _LIBRARY_FILE_PATTERN.search(match["file"]):
         return None
     return TracebackFrame(match["file"], match["line"], match["function"] or "")
