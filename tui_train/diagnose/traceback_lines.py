@@ -164,6 +164,7 @@ def _innermost_user_frame_of_chained_tracebacks(after: Sequence[LogLine]) -> Tra
 
 
 def frame_match(text: str) -> re.Match[str] | None:
+    """Return the match of a line that is a frame of a traceback, None for another line."""
     return FRAME_PATTERN.match(text) or _BOXED_FRAME_PATTERN.match(text)
 
 
