@@ -47,7 +47,6 @@ def collective_timeout_detail(lines: Sequence[LogLine], world_size: int) -> Fail
     if other:
         return FailureDetail(
             failure="nccl_timeout",
-            when="",
             cause=f"The ranks went different ways: {first.text}, {other.text}. Each waits for the others in another "
             "exchange.",
             remedy="Let every rank do the same: no `if rank == 0` around saving, evaluation or generation (FSDP and "
@@ -60,7 +59,6 @@ def collective_timeout_detail(lines: Sequence[LogLine], world_size: int) -> Fail
         verb = "is" if len(missing) == 1 else "are"
         return FailureDetail(
             failure="nccl_timeout",
-            when="",
             cause=f"{_rank_list_text(ranks)} waited in exchange {first.sequence} ({first.operation}) for "
             f"{waited_for}, which {verb} stuck, slow or gone.",
             remedy=f"Look at {waited_for}: the last lines, the machine, and where the process is (`py-spy dump --pid "
@@ -68,7 +66,6 @@ def collective_timeout_detail(lines: Sequence[LogLine], world_size: int) -> Fail
         )
     return FailureDetail(
         failure="nccl_timeout",
-        when="",
         cause=f"{_rank_list_text(ranks)} are all in exchange {first.sequence} ({first.operation}): it hangs between "
         "the GPUs or in the network, unless another machine has a rank that reports nothing.",
         remedy="On one machine try NCCL_P2P_DISABLE=1 (trainer.environment; it hangs so where IOMMU or ACS is on); "

@@ -93,8 +93,9 @@ _STAGES = (
     Stage(
         re.compile(r"/torch/distributed/(?:device_mesh\.py|_?tensor/)"),
         "computed with sharded tensors",
-        "See what the mesh or the sharded tensors (DTensor) are given at {place|that line}: the sizes of the mesh multiply "
-        "to the number of processes, its dimensions have the names that are asked for, and sizes divide by them.",
+        "See what the mesh or the sharded tensors (DTensor) are given at {place|that line}: the sizes of the mesh "
+        "multiply to the number of processes, its dimensions have the names that are asked for, and what is sharded "
+        "divides by them.",
     ),
     Stage(
         re.compile(

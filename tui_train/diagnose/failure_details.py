@@ -29,7 +29,7 @@ class FailureDetail(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     failure: str
-    when: str
+    when: tuple[str, ...] = ()
     cause: str = ""
     remedy: str = ""
     plain: bool = False
@@ -41,10 +41,10 @@ class _DetailsFile(msgspec.Struct, frozen=True):
 
 @functools.cache
 def load_details() -> tuple[tuple[FailureDetail, re.Pattern[str]], ...]:
-    """Return each detail with its compiled expression."""
+    """Return each detail with each of its compiled expressions."""
     data = (Path(__file__).parent / "details.toml").read_bytes()
     entries = msgspec.toml.decode(data, type=type_prepared_for_msgspec(_DetailsFile)).detail
-    return tuple((entry, re.compile(entry.when, re.MULTILINE)) for entry in entries)
+    return tuple((entry, re.compile(text, re.MULTILINE)) for entry in entries for text in entry.when)
 
 
 def matching_detail_and_values(
@@ -212,7 +212,6 @@ _VALUE_DERIVER_BY_FAILURE: dict[str, Callable[[dict[str, str]], dict[str, str]]]
     "collective_timeout": _wait_time_value,
     "nccl_timeout": _wait_time_value,
     "rendezvous_timeout": _wait_time_value,
-    "master_unreachable": _wait_time_value,
     "checkpoint_mismatch": _differing_size_values,
     "import_mismatch": _package_to_install_value,
     "host_alloc_failed": _requested_size_value,
