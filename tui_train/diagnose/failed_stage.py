@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from tui_train.diagnose.traceback_lines import frame_lines_before
+from tui_train.diagnose.traceback_lines import frames_before
 from tui_train.diagnose.types import LogLine
 
 
@@ -121,9 +121,9 @@ _STAGES = (
 
 def failed_stage(lines: Sequence[LogLine], error_line: LogLine) -> Stage | None:
     """Return the innermost part of a training that the traceback before a line shows, None where it shows none."""
-    for text in reversed(frame_lines_before(lines, error_line)):
-        if stage := next((stage for stage in _STAGES if stage.frame.search(text)), None):
+    for frame in reversed(frames_before(lines, error_line)):
+        if stage := next((stage for stage in _STAGES if stage.frame.search(frame.text)), None):
             return stage
-        if _MIDDLE_OF_TRAINING_PATTERN.search(text):
+        if _MIDDLE_OF_TRAINING_PATTERN.search(frame.text):
             return None
     return None

@@ -10,15 +10,11 @@ from tui_train.diagnose.broken_loss import broken_loss_remedy
 from tui_train.diagnose.failed_stage import Stage, failed_stage
 from tui_train.diagnose.named_changes import OOM_REMEDY_BY_PHASE
 from tui_train.diagnose.traceback_lines import (
-    FRAME_PATTERN,
-    MAX_SOURCE_LINES,
     RAISE_STATEMENT_PATTERN,
-    frame_lines_before,
-    frame_match,
+    frames_before,
     index_of_line,
     innermost_user_frame,
     library_of_file,
-    traceback_texts_before,
 )
 from tui_train.diagnose.types import TRACEBACK_REMEDY_PREFIX, Evidence, LogLine, Signature
 from tui_train.profile.types import Profile
@@ -218,15 +214,10 @@ def _calling_library(lines: Sequence[LogLine], error_line: LogLine, argument: st
 
     With ** code passes on what it was given, but for what it names there itself.
     """
-    code = ""
-    for text in reversed(traceback_texts_before(lines, error_line)):
-        match = frame_match(text)
-        if match is None:
-            code += text
-        elif not _BLAMELESS_FRAME_PATTERN.search(text) and ("**" not in code or f"{argument}=" in code):
-            return library_of_file(match["file"])
-        else:
-            code = ""
+    for frame in reversed(frames_before(lines, error_line)):
+        code = "".join(frame.code)
+        if not _BLAMELESS_FRAME_PATTERN.search(frame.text) and ("**" not in code or f"{argument}=" in code):
+            return library_of_file(frame.file)
     return ""
 
 
@@ -235,24 +226,17 @@ def _raiser_and_place_values(lines: Sequence[LogLine], error_line: LogLine) -> d
 
     Where it raised the error itself, it may say what to do (an adviser), what it cannot do, or what it expects.
     """
-    values = dict[str, str]()
-    at = index_of_line(lines, error_line)
-    ours = [line.text for line in lines[max(0, at - MAX_SOURCE_LINES) : at] if line.rank == error_line.rank]
-    frames = [index for index, text in enumerate(ours) if FRAME_PATTERN.match(text)]
-    frame = next((index for index in reversed(frames) if not _BLAMELESS_FRAME_PATTERN.search(ours[index])), None)
-    code = "" if frame is None else "".join(ours[frame + 1 : frame + 2])
-    # In a box there are frames further above, and code that belongs to none of these lines.
-    others = reversed(frame_lines_before(lines, error_line))
-    boxed = next((text for text in others if not _BLAMELESS_FRAME_PATTERN.search(text)), "")
-    title = "the script"
-    match = FRAME_PATTERN.match(boxed if frame is None else ours[frame])
-    if match and (name := library_of_file(match["file"])):
+    values, title = dict[str, str](), "the script"
+    frames = reversed(frames_before(lines, error_line))
+    frame = next((frame for frame in frames if not _BLAMELESS_FRAME_PATTERN.search(frame.text)), None)
+    code = "".join(frame.code[:1]) if frame else ""
+    if frame and (name := library_of_file(frame.file)):
         title = _TITLE_BY_LIBRARY.get(name, name)
         values = {"raiser": title, "library": name}
     if RAISE_STATEMENT_PATTERN.match(code) and not _LOOKUP_ERROR_PATTERN.match(error_line.text):
         forms = (("adviser", _ADVICE_PATTERN), ("limited", _LIMIT_PATTERN), ("expecting", _EXPECTATION_PATTERN))
         values |= {name: title for name, pattern in forms if pattern.search(error_line.text)}
-    if code and not FRAME_PATTERN.match(code) and not code.lstrip().startswith("raise"):
+    if code and not code.lstrip().startswith("raise"):
         values["code"] = code.strip()[:_MAX_QUOTED_CODE_LENGTH]
     user_frame = innermost_user_frame(lines, error_line)
     if user_frame is None:

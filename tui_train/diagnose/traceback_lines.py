@@ -4,7 +4,7 @@ import itertools
 import re
 from collections.abc import Sequence
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from tui_train.checks.trainer.module_packages import pip_package
 from tui_train.diagnose.types import LogLine
@@ -15,11 +15,9 @@ _TRACEBACK_HEADER = "Traceback (most recent call last)"
 STACK_HEADER = "(most recent call last)"
 _DIRECT_CAUSE_PREFIX = "The above exception was the direct cause"
 _CHAINED_TRACEBACK_PREFIXES = ("During handling of the above exception", _DIRECT_CAUSE_PREFIX)
-FRAME_PATTERN = re.compile(r'\s+File "(?P<file>[^"]+)", line (?P<line>\d+)(?:, in (?P<function>.+))?')
+_FRAME_PATTERN = re.compile(r'\s+File "(?P<file>[^"]+)", line (?P<line>\d+)(?:, in (?P<function>.+))?')
 # In a traceback that rich drew.
 _BOXED_FRAME_PATTERN = re.compile(r"\s*│ (?P<file>/[^│:]+\.py):(?P<line>\d+) in (?P<function>[^\s│]+)")
-# The end of an earlier traceback.
-_ERROR_END_PATTERN = re.compile(r"[\w.]*(?:Error|Exception)\b")
 # Libraries, the standard library, code that came with a model or that Unsloth wrote, what has no file, and what each
 # Python of a run begins with. The last is a command that an installer wrote.
 _LIBRARY_FILE_PATTERN = re.compile(
@@ -37,7 +35,7 @@ _CLASS_CALL_PATTERN = re.compile(r"(?<!\w)([A-Z]\w*[a-z]\w*)\(")
 _PASSING_ON_PATTERN = re.compile(r"\*\*|\bsuper\(")
 RAISE_STATEMENT_PATTERN = re.compile(r"\s+(?:raise|assert)\b")
 _MAX_TRACEBACK_LINES = 400
-MAX_SOURCE_LINES = 12  # of the innermost frame, and of a message before the line that is shown
+_MAX_MESSAGE_LINES = 12  # of the error that is shown
 # Errors of Python itself, which a program seldom raises to say that something else failed.
 _SIMPLE_CODING_ERROR_PATTERN = re.compile(
     r"\s*(?:Key|Index|Name|UnboundLocal|ZeroDivision|Attribute|Type|Value|Recursion|NotImplemented|Assertion|Overflow"
@@ -46,11 +44,17 @@ _SIMPLE_CODING_ERROR_PATTERN = re.compile(
 
 
 class TracebackFrame(Struct, frozen=True):
-    """A line of a file, and the function that it is in (empty: none is named)."""
+    """A frame of a traceback: a line of a file, the function that it is in (empty: none is named), and its code."""
 
     file: str
     line: str
     function: str = ""
+    code: tuple[str, ...] = ()
+
+    @property
+    def text(self) -> str:
+        """The line of the frame as Python writes it."""
+        return f'  File "{self.file}", line {self.line}, in {self.function}'
 
 
 def index_of_line(lines: Sequence[LogLine], wanted: LogLine) -> int:
@@ -68,19 +72,21 @@ def direct_cause_line(lines: Sequence[LogLine], outer: LogLine) -> LogLine | Non
 
 def phase_of_traceback_before(lines: Sequence[LogLine], error_line: LogLine) -> str:
     """Return the phase that the traceback before a line shows, empty where none does."""
-    return phase_of_traceback(traceback_texts_before(lines, error_line))
+    return phase_of_traceback(_traceback_texts_before(lines, error_line))
 
 
-def frame_lines_before(lines: Sequence[LogLine], error_line: LogLine) -> list[str]:
-    """Return the lines of the frames of the traceback that a line ends, the outermost first, as Python has them."""
-    texts = traceback_texts_before(lines, error_line)
-    if any(_ERROR_END_PATTERN.match(text) for text in texts):
-        return []
-    frames = map(frame_match, texts)
-    return [f'  File "{match["file"]}", line {match["line"]}, in {match["function"]}' for match in frames if match]
+def frames_before(lines: Sequence[LogLine], error_line: LogLine) -> list[TracebackFrame]:
+    """Return the frames of the traceback that a line ends, the outermost first."""
+    frames: list[TracebackFrame] = []
+    for text in _traceback_texts_before(lines, error_line):
+        if frame := _parse_frame(text):
+            frames.append(frame)
+        elif frames and not text.lstrip().startswith("│"):
+            frames[-1] = structs.replace(frames[-1], code=(*frames[-1].code, text))
+    return frames
 
 
-def traceback_texts_before(lines: Sequence[LogLine], error_line: LogLine) -> list[str]:
+def _traceback_texts_before(lines: Sequence[LogLine], error_line: LogLine) -> list[str]:
     """Return the lines of the traceback before a line; of one whose beginning is cut off, those that are left."""
     at = index_of_line(lines, error_line)
     texts: list[str] = []
@@ -111,9 +117,8 @@ def _cloned_library(file: str) -> str:
 
 def class_that_was_made(lines: Sequence[LogLine], error_line: LogLine, argument: str) -> str:
     """Return the class whose constructor refused an argument, where the code names it; empty where it does not."""
-    for text in reversed(traceback_texts_before(lines, error_line)):
-        if frame_match(text) or "(" not in text:
-            continue
+    frames = reversed(frames_before(lines, error_line))
+    for text in (text for frame in frames for text in reversed(frame.code) if "(" in text):
         before, given, _ = text.partition(f"{argument}=")
         if classes := _CLASS_CALL_PATTERN.findall(before):
             return str(classes[-1 if given else 0])
@@ -128,19 +133,10 @@ def innermost_user_frame(lines: Sequence[LogLine], error_line: LogLine) -> Trace
     A clone of a library counts where nothing else is the user's. An error that a library caught and raised again has
     the user's frames only in a traceback after it.
     """
+    frames = [frame for frame in frames_before(lines, error_line) if not _LIBRARY_FILE_PATTERN.search(frame.file)]
+    if frames:
+        return next((frame for frame in reversed(frames) if not _cloned_library(frame.file)), frames[-1])
     at = index_of_line(lines, error_line)
-    cloned: TracebackFrame | None = None
-    for line in reversed(lines[max(0, at - _MAX_TRACEBACK_LINES) : at]):
-        if line.rank != error_line.rank:
-            continue
-        if _TRACEBACK_HEADER in line.text:
-            break
-        if frame := _user_frame(line):
-            if not _cloned_library(frame.file):
-                return frame
-            cloned = cloned or frame
-    if cloned:
-        return cloned
     after = [line for line in lines[at + 1 : at + _MAX_TRACEBACK_LINES] if line.rank == error_line.rank]
     return _innermost_user_frame_of_chained_tracebacks(after)
 
@@ -157,22 +153,16 @@ def _innermost_user_frame_of_chained_tracebacks(after: Sequence[LogLine]) -> Tra
                 return found
             is_chained, has_begun = False, True
         elif has_begun:
-            found = _user_frame(line) or found
-        elif not is_chained and number >= MAX_SOURCE_LINES:
+            frame = _parse_frame(line.text)
+            found = frame if frame and not _LIBRARY_FILE_PATTERN.search(frame.file) else found
+        elif not is_chained and number >= _MAX_MESSAGE_LINES:
             return None
     return found
 
 
-def frame_match(text: str) -> re.Match[str] | None:
-    """Return the match of a line that is a frame of a traceback, None for another line."""
-    return FRAME_PATTERN.match(text) or _BOXED_FRAME_PATTERN.match(text)
-
-
-def _user_frame(line: LogLine) -> TracebackFrame | None:
-    match = frame_match(line.text)
-    if not match or _LIBRARY_FILE_PATTERN.search(match["file"]):
-        return None
-    return TracebackFrame(match["file"], match["line"], match["function"] or "")
+def _parse_frame(text: str) -> TracebackFrame | None:
+    match = _FRAME_PATTERN.match(text) or _BOXED_FRAME_PATTERN.match(text)
+    return TracebackFrame(match["file"], match["line"], match["function"] or "") if match else None
 
 
 def user_mistake_start_index(lines: Sequence[LogLine], end: LogLine) -> int | None:
@@ -189,7 +179,7 @@ def user_mistake_start_index(lines: Sequence[LogLine], end: LogLine) -> int | No
     for line in reversed(lines[max(0, at - _MAX_TRACEBACK_LINES) : at]):
         if line.rank != end.rank:
             continue
-        if match := FRAME_PATTERN.match(line.text):
+        if match := _FRAME_PATTERN.match(line.text):
             innermost = innermost or match["file"]
         elif STACK_HEADER in line.text:
             begin = line.number
