@@ -170,7 +170,7 @@ attempt is taken as even; by tokens, what the log says, else batch × sequence.
         words: list[StyledPiece] = [*note, f"by {self._axis}", ", log scale" if self._log_scale else ""]
         label = {"step": grouped_digits, "tokens": _short_token_count_text, "time": duration_text}[self._axis]
         axes = PlotAxisOptions(0, SHARE_AND_LABEL_OF_ZOOM_STEPS[self._part][0], self._log_scale, label)
-        self.query_one("#losses", Plot).show(self._metric or "Loss", words, series, axes)
+        self.query_one("#losses", Plot).show_series(self._metric or "Loss", words, series, axes)
         self._draw_difference(series, axes._replace(is_log_scale=False))
 
     def _draw_difference(self, series: Sequence[PlotSeries], axes: PlotAxisOptions) -> None:
@@ -181,7 +181,7 @@ attempt is taken as even; by tokens, what the log says, else batch × sequence.
         if points:
             zero = PlotSeries([(points[0][0], 0.0), (points[-1][0], 0.0)], RULE_STYLE)
             curve = PlotSeries(points, _RUN_STYLES[1])
-            plot.show(f"{RUN_LETTERS[1]} - {RUN_LETTERS[0]}", f"by {self._axis}", [zero, curve], axes)
+            plot.show_series(f"{RUN_LETTERS[1]} - {RUN_LETTERS[0]}", f"by {self._axis}", [zero, curve], axes)
 
     def action_choose_next_run(self, step: int) -> None:
         """Choose another run."""

@@ -43,7 +43,7 @@ class RunPane(Vertical, can_focus=False):
         super().__init__(id="side")
         self._lines, self._plot = Lines(), Plot(id="loss")
 
-    def compose(self) -> Iterator[Lines | Plot]:
+    def compose(self) -> Iterator[Lines]:
         """Put the words above the plot."""
         self._plot.display = False
         yield self._lines

@@ -11,7 +11,7 @@ from tui_train.runner.logs.metric_series import MetricBucket, MetricSeries
 from tui_train.views.metric_summaries import MetricPair, metric_value_text, summarize_metric
 
 from ..widgets.plot import SHARE_AND_LABEL_OF_ZOOM_STEPS, PlotAxisOptions, PlotSeries, draw_plot, drawable_points
-from ..widgets.text_layout import MUTED, StyledPiece, fit, heading, line_with_cursor, merge_cells, styled
+from ..widgets.text_layout import MUTED, StyledPiece, fit, heading, line_with_cursor, styled
 
 _MIN_CELL_WIDTH, _MIN_CELL_HEIGHT = 38, 7
 _MAX_CELL_HEIGHT, _MAX_PLOT_HEIGHT = 16, 29
@@ -143,7 +143,7 @@ class MetricDrawer:
         if (kept := self._plots.get(pair.name)) and kept[0] == drawn_of:
             return kept[1]
         series = _series_of_pair(pair, with_range=with_range)
-        rows = [merge_cells(row) for row in draw_plot(series, axes, width, height)]
+        rows = draw_plot(series, axes, width, height)
         if not rows:
             drawable = any(drawable_points(each.points, is_log_scale=axes.is_log_scale) for each in series)
             why = "" if drawable else "no value above 0" if axes.is_log_scale else "no finite value"

@@ -56,7 +56,7 @@ def draw_or_hide_plot(plot: Plot, progress: Progress, options: PlotOptions) -> N
     words = ", ".join(filter(None, (part, "log scale" if options.is_log_scale else "")))
     note += [f"{'  ' if note else ''}{words}"] if words else []
     axes = PlotAxisOptions(progress.steps, share, options.is_log_scale, x_name=progress.position_word)
-    plot.show(title, note, series, axes)
+    plot.show_series(title, note, series, axes)
 
 
 def _result_series(progress: Progress) -> tuple[str, list[PlotSeries]]:

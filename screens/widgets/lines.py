@@ -27,8 +27,8 @@ class Lines(Widget):
     def show(self, draw: DrawLines) -> None:
         """Draw these from now on; a line that stays the same is not written again."""
         self._draw = draw
-        if self.is_attached and self.content_size.width:
-            self._redraw_changed(self.content_size.width)
+        if self.is_attached:
+            self.redraw()
 
     @property
     def line_count(self) -> int:
@@ -49,16 +49,20 @@ class Lines(Widget):
         """Return the lines for a width; Textual would fold a longer one over the next."""
         return tuple(fit(line, width) for line in self._draw(width))
 
-    def _redraw_changed(self, width: int) -> None:
-        before, after = self._drawn, self._lines_for_width(width)
-        self._drawn, self._width = after, width
-        if len(before) != len(after):
-            self.refresh(layout=True)
+    def redraw(self) -> None:
+        """Draw for the present size; a line that stays the same is not written again."""
+        width = self.content_size.width
+        if not width:
+            return
+        had_width, before = self._width, self._drawn
+        self._drawn, self._width = self._lines_for_width(width), width
+        if had_width != width or len(before) != len(self._drawn):
+            self.refresh(layout=len(before) != len(self._drawn) and self.styles.is_auto_height)
             return
         left = self.styles.padding.left
         changed = [
             Region(left + span[0], number, max(1, span[1] - span[0]), 1)
-            for number, (old, new) in enumerate(zip(before, after, strict=True))
+            for number, (old, new) in enumerate(zip(before, self._drawn, strict=True))
             for span in differing_cells(old, new)
         ]
         if changed:
@@ -67,8 +71,7 @@ class Lines(Widget):
     def on_resize(self) -> None:
         """Draw for the new width."""
         if self.content_size.width != self._width:
-            self._redraw_changed(self.content_size.width)
-            self.refresh()
+            self.redraw()
 
     def get_content_height(self, container: object, viewport: object, width: int) -> int:
         """As many as there are lines."""

@@ -1,7 +1,4 @@
-"""A plot under its title: curves in braille with their axes, of which only changed cells are written again.
-
-What is drawn is found as cells of a character and a style: pure, for a given room.
-"""
+"""A plot under its title: curves in braille with their axes, drawn for a given room."""
 
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -9,15 +6,13 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from textual.content import Content
-from textual.geometry import Region
-from textual.widget import Widget
 
 from tui_train.base.text import grouped_digits
 
-from .text_layout import MUTED, RULE_STYLE, Styled, heading, merge_cells
+from .lines import Lines
+from .text_layout import MUTED, RULE_STYLE, Styled, heading, merge_cells, styled
 
-PlotCell = tuple[str, str]
-PlotRow = tuple[PlotCell, ...]
+_PlotCell = tuple[str, str]
 CurvePoints = Sequence[tuple[float, float]]
 
 # What is beyond, or no number, cannot be drawn.
@@ -73,7 +68,7 @@ class _ValueFrame(NamedTuple):
         return round((self.high - y) / ((self.high - self.low) or 1.0) * (self.height * 4 - 1))
 
 
-def draw_plot(series: Sequence[PlotSeries], axis_options: PlotAxisOptions, width: int, height: int) -> list[PlotRow]:
+def draw_plot(series: Sequence[PlotSeries], axis_options: PlotAxisOptions, width: int, height: int) -> list[Content]:
     """Return so many rows of a plot, the last its x labels; none where there is too little room or no point to draw."""
     high = height - 1
     shown = _drawable_series(series, axis_options)
@@ -90,9 +85,10 @@ def draw_plot(series: Sequence[PlotSeries], axis_options: PlotAxisOptions, width
         return []
     cells = _curve_cells(shown, axis_options, frame)
     marks = {0: labels[0], (high - 1) // 2 if high % 2 else high // 2: labels[1], high - 1: labels[2]}
-    rows = []
-    for number, row in enumerate(cells):
-        rows.append((*((char, MUTED) for char in f"{marks.get(number, ''):>{gutter - 1}} "), ("│", RULE_STYLE), *row))
+    rows = [
+        styled((f"{marks.get(number, ''):>{gutter - 1}} ", MUTED), ("│", RULE_STYLE), merge_cells(row))
+        for number, row in enumerate(cells)
+    ]
     return [*rows, _x_label_row(axis_options, left, right, gutter, width)]
 
 
@@ -181,11 +177,11 @@ def _axis_number_text(value: float, digits: int = -1) -> str:
 
 def _curve_cells(
     series: Sequence[PlotSeries], axis_options: PlotAxisOptions, frame: _ValueFrame
-) -> list[list[PlotCell]]:
+) -> list[list[_PlotCell]]:
     """Return the cells of all series: a later one is drawn over an earlier one, markers and letters over both."""
     dots = [[0] * frame.width for _ in range(frame.height)]
     styles = [[""] * frame.width for _ in range(frame.height)]
-    points: dict[tuple[int, int], PlotCell] = {}
+    points: dict[tuple[int, int], _PlotCell] = {}
     for number, each in enumerate(series):
         placed = [(frame.dot_column(x), frame.dot_row(_value_on_axis(y, axis_options))) for x, y in each.points]
         if each.marker:
@@ -223,7 +219,7 @@ def _letter_columns(curve_number: int, curve_count: int, width: int) -> list[int
     return [int((at + share) * width / _MAX_LETTERS_PER_CURVE) for at in range(_MAX_LETTERS_PER_CURVE)]
 
 
-def _x_label_row(axis_options: PlotAxisOptions, left: float, right: float, gutter: int, width: int) -> PlotRow:
+def _x_label_row(axis_options: PlotAxisOptions, left: float, right: float, gutter: int, width: int) -> Content:
     line, written = [" "] * width, set[str]()
     for tick in (
         0,
@@ -240,57 +236,23 @@ def _x_label_row(axis_options: PlotAxisOptions, left: float, right: float, gutte
         if free and number not in written:
             written.add(number)
             line[place : place + len(text)] = text
-    return tuple((char, MUTED) for char in line[:width])
+    return styled(("".join(line[:width]), MUTED))
 
 
-class Plot(Widget):
+class Plot(Lines):
     """Series under a title, as large as there is room; hidden while there is nothing to draw."""
 
-    def __init__(self, *, id: str) -> None:  # noqa: A002 - Textual's name
-        super().__init__(id=id)
-        self._title: Styled = ""
-        self._note: Styled = ""
-        self._series: tuple[PlotSeries, ...] = ()
-        self._axes = PlotAxisOptions()
-        self._head = Content()
-        self._rows: list[PlotRow] = []
-
-    def show(self, title: Styled, note: Styled, series: Sequence[PlotSeries], axis_options: PlotAxisOptions) -> None:
+    def show_series(
+        self, title: Styled, note: Styled, series: Sequence[PlotSeries], axis_options: PlotAxisOptions
+    ) -> None:
         """Draw these from now on."""
-        self._title, self._note, self._series, self._axes = title, note, tuple(series), axis_options
-        self._draw_again()
 
-    def _draw_again(self) -> None:
-        width, height = self.content_size
-        if not width or not height:
-            return
-        head, rows = (
-            heading(self._title, self._note, width),
-            draw_plot(self._series, self._axes, width, height - 1),
-        )
-        before, self._rows = self._rows, rows
-        same, self._head = head.is_same(self._head), head
-        if len(before) != len(rows) or not same:
-            self.refresh()
-        elif changed := [*_changed_cell_ranges(before, rows)]:
-            left = self.styles.padding.left
-            self.refresh(*(Region(left + first, y + 1, last - first, 1) for y, first, last in changed))
+        def draw(width: int) -> list[Content]:
+            rows = draw_plot(series, axis_options, width, self.content_size.height - 1)
+            return [heading(title, note, width), *rows]
+
+        self.show(draw)
 
     def on_resize(self) -> None:
-        """Draw for the new size."""
-        self._rows = []
-        self._draw_again()
-
-    def render(self) -> Content:
-        """Draw the plot."""
-        return Content("\n").join([self._head, *map(merge_cells, self._rows)]) if self._rows else self._head
-
-
-def _changed_cell_ranges(before: Sequence[PlotRow], after: Sequence[PlotRow]) -> list[tuple[int, int, int]]:
-    """Return the rows that differ, each with the first cell that does and the one behind the last."""
-    changed = []
-    for y, (old, new) in enumerate(zip(before, after, strict=True)):
-        cells = [x for x in range(max(len(old), len(new))) if old[x : x + 1] != new[x : x + 1]]
-        if cells:
-            changed.append((y, cells[0], cells[-1] + 1))
-    return changed
+        """Draw for the new size, which may differ in its height alone."""
+        self.redraw()
