@@ -157,6 +157,11 @@ class WizardScreen(Screen[None]):
 
         self.app.push_screen(JumpScreen(tuple(self.jump_targets()), self), jump)
 
+    def call_unless_cancelled(self, act: Callable[..., object], *arguments: object) -> None:
+        """Call a method of this screen's for a worker, unless that was replaced or the screen was left."""
+        if not get_current_worker().is_cancelled:
+            self.call_later(act, *arguments)
+
     def recover_from_failed_worker(self, worker_group: str) -> None:
         """Stop waiting for a worker of this screen that failed; the app shows why."""
 

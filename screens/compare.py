@@ -1,17 +1,14 @@
 """Compare: runs side by side: their losses overlaid, what came of them, and the settings in which they differ."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import ClassVar
 
 from rich.cells import cell_len
-from textual import on, work
+from textual import work
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Container, VerticalScroll
 from textual.content import Content
-from textual.message import Message
-from textual.worker import get_current_worker
 
 from tui_train.base.text import duration_text, grouped_digits, split_setting, visible
 from tui_train.runs.run_folders import RunFolder
@@ -47,13 +44,6 @@ _MIN_CELL_WIDTH = 8
 _NOTE_WIDTH = 16
 _MAX_CURVE_POINTS = 4000
 _LOSS_ANSWER = " "  # no name of a metric
-
-
-@dataclass
-class ComparisonRead(Message):
-    """The runs have been read."""
-
-    compared: tuple[ComparedRun, ...]
 
 
 class CompareScreen(WizardScreen):
@@ -119,13 +109,10 @@ attempt is taken as even; by tokens, what the log says, else batch × sequence.
 
     @work(thread=True, exclusive=True, group="compare")
     def _read_runs(self) -> None:
-        worker, compared = get_current_worker(), read_compared_runs(self.runs)
-        if not worker.is_cancelled:
-            self.post_message(ComparisonRead(compared))
+        self.call_unless_cancelled(self._show_comparison, read_compared_runs(self.runs))
 
-    @on(ComparisonRead)
-    def _show_comparison(self, event: ComparisonRead) -> None:
-        self._compared = event.compared
+    def _show_comparison(self, compared: tuple[ComparedRun, ...]) -> None:
+        self._compared = compared
         self._draw()
 
     def _draw(self) -> None:

@@ -141,8 +141,7 @@ Enter takes the change to the fastest; Ctrl+Z takes it back. Esc ends the trial 
             cancelled=lambda: worker.is_cancelled,
         )
         for now in states:
-            if not worker.is_cancelled:
-                self.app.call_from_thread(self._show_tuning_state, now)
+            self.call_unless_cancelled(self._show_tuning_state, now)
 
     def _show_tuning_state(self, state: TuningState) -> None:
         self._state = state

@@ -49,7 +49,7 @@ from ..messages import (
 from ..textual_fixes import fix_textual
 from ..themes import apply_theme, register_themes
 from .data_reading import DataReading
-from .environment_installer import EnvironmentInstaller, InstallationChanged
+from .environment_installer import EnvironmentInstaller
 from .host_probing import HostProbing
 from .profile_edits import ProfileEdits
 from .shutdown import leaving_on_signals
@@ -62,6 +62,7 @@ if TYPE_CHECKING:
     from tui_train.profile.types import Profile
     from tui_train.runs.run_folders import RunFolder
 
+    from ..install.installation import Installation
     from ..run.run_view import RunView
     from ..steps.step import StepScreen
 
@@ -100,7 +101,7 @@ class Wizard(DiscoveryApp):
         self.edits = ProfileEdits(self)
         self._data = DataReading(self)
         self._hosts = HostProbing(self)
-        self._environment = EnvironmentInstaller(self)
+        self._environment = EnvironmentInstaller(self, self._show_installation_state)
         self._chosen_evaluations: dict[Path, EvaluationOptions] = {}  # by the run's folder, for this session
         self._clear_timer: Timer | None = None
         self._exit_by_force_later: Callable[[int], None] = lambda _code: None
@@ -230,20 +231,20 @@ class Wizard(DiscoveryApp):
         if not isinstance(self.screen, InstallScreen):
             self._push_with_shared_values(InstallScreen(self._environment.cancel))
 
-    @on(InstallationChanged)
-    def _update_installation_and_use_python(self, event: InstallationChanged) -> None:
+    def _show_installation_state(self, installation: "Installation") -> None:
+        """Show how an installation goes on, and train with its Python from its end on."""
         from ..install.screen import InstallScreen
 
-        before, self.installation = self.installation, event.installation
+        before, self.installation = self.installation, installation
         if not (before and before.is_running):
             return
-        here = self.facts is not None and self.facts.host == event.installation.host
-        if event.installation.python and here:
-            self.post_message(ValueChosen("trainer.python", event.installation.python))
-            words = f"{visible(display_path(event.installation.python))} will train from now on. Ctrl+Z takes it back."
+        here = self.facts is not None and self.facts.host == installation.host
+        if installation.python and here:
+            self.post_message(ValueChosen("trainer.python", installation.python))
+            words = f"{visible(display_path(installation.python))} will train from now on. Ctrl+Z takes it back."
             self.notify(words, markup=False)
-        elif event.installation.failure and not isinstance(self.screen, InstallScreen):
-            self.notify(visible(event.installation.failure), severity="error", timeout=10, markup=False)
+        elif installation.failure and not isinstance(self.screen, InstallScreen):
+            self.notify(visible(installation.failure), severity="error", timeout=10, markup=False)
 
     @on(OpenStep)
     def _open_step_once(self, event: OpenStep) -> None:

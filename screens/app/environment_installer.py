@@ -2,13 +2,12 @@
 
 import threading
 import time
+from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
-from textual.message import Message
 from textual.worker import get_current_worker
 
 from tui_train.base.errors import TuiTrainError
@@ -26,19 +25,13 @@ _MAX_OUTPUT_LINES = 200
 _MIN_SECONDS_BETWEEN_REPORTS = 0.3  # seconds between two pictures of what is done
 
 
-@dataclass(eq=False, repr=False)
-class InstallationChanged(Message):
-    """Message that the state of an installation has changed."""
-
-    installation: Installation
-
-
 class EnvironmentInstaller:
     """Installs one environment at a time; the app's `installation` is its state."""
 
-    def __init__(self, app: DiscoveryApp) -> None:
-        """Begin with none."""
+    def __init__(self, app: DiscoveryApp, show: Callable[[Installation], object]) -> None:
+        """Begin with none; `show` is called on the app's thread as the state of an installation changes."""
         self._app = app
+        self._show = show
         self._cancel = threading.Event()
 
     @property
@@ -64,7 +57,10 @@ class EnvironmentInstaller:
     def _install_in_worker(
         self, environment: "EnvironmentInstall", machine: "Machine", installation: Installation
     ) -> None:
-        reporter, worker = _InstallationReporter(self._app, installation), get_current_worker()
+        reporter, worker = (
+            _InstallationReporter(partial(self._app.call_later, self._show), installation),
+            get_current_worker(),
+        )
 
         def cancelled() -> bool:
             reporter.report_pending()
@@ -83,10 +79,10 @@ class EnvironmentInstaller:
 class _InstallationReporter:
     """Reports the state of an installation to the app, not more often than can be seen."""
 
-    def __init__(self, app: DiscoveryApp, installation: Installation) -> None:
+    def __init__(self, report: Callable[[Installation], object], installation: Installation) -> None:
         from tui_train.actions.environments.progress import InstallOutputReader
 
-        self._app = app
+        self._report_state = report
         self._installation = installation
         self._reader = InstallOutputReader()
         self._reported = 0.0
@@ -136,7 +132,7 @@ class _InstallationReporter:
             at_once or time.monotonic() - self._reported > _MIN_SECONDS_BETWEEN_REPORTS
         ):
             self._reported, self._last_reported = time.monotonic(), installation
-            self._app.post_message(InstallationChanged(installation))
+            self._report_state(installation)
 
 
 def _create_in_free_folder(

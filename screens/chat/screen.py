@@ -1,7 +1,6 @@
 """Try: a chat with what a run made, beside its base model; the models are loaded once, answers are streamed."""
 
 import queue
-from dataclasses import dataclass
 from typing import ClassVar
 
 from msgspec.structs import replace
@@ -11,7 +10,6 @@ from textual.binding import Binding, BindingType
 from textual.containers import Container
 from textual.content import Content
 from textual.events import Resize
-from textual.message import Message
 from textual.widgets import Input
 from textual.worker import get_current_worker
 
@@ -41,28 +39,6 @@ _MIN_TWO_COLUMNS_WIDTH = 100  # cells in which two columns can be read
 _CHAT_SIDES: tuple[ChatModelSide, ...] = ("result", "base")
 _TITLE_BY_SIDE = {"result": "Result", "base": "Base"}
 _ANSWERING_TEXT, _NO_ANSWER_TEXT = "answering …", "(no answer)"
-
-
-@dataclass
-class ChatEvent(Message):
-    """The chat goes on: it loads a model, by its name, is ready, or writes."""
-
-    event: str | ModelsLoaded | AnswerPiece | AnswerEnd
-
-
-@dataclass
-class PictureShown(Message):
-    """A picture, in words, is shown with the next prompt."""
-
-    picture: str
-
-
-@dataclass
-class ChatFailed(Message):
-    """A prompt was not answered, or, where it cannot go on (`can_continue`), none can be."""
-
-    error: TuiTrainError
-    can_continue: bool
 
 
 class _PromptInput(Input):
@@ -138,12 +114,12 @@ Esc goes back and ends the models. They are loaded in the Python that trained; n
         chat: Chat | None = None
 
         def show_loading(model_name: str) -> None:
-            self.post_message(ChatEvent(model_name))
+            self.call_later(self._show_loading, model_name)
 
         try:
             chat = self._chat = Chat(self.run, compare=self._compare, trusted=self._trusted)
             loaded = chat.wait_until_loaded(show_loading, lambda: worker.is_cancelled)
-            self.post_message(ChatEvent(loaded))
+            self.call_later(self._show_models_loaded, loaded)
             while not worker.is_cancelled:
                 try:
                     prompt = self._prompts.get(timeout=0.1)
@@ -153,7 +129,7 @@ Esc goes back and ends the models. They are loaded in the Python that trained; n
         except AnswerCancelled:
             pass
         except TuiTrainError as error:
-            self.post_message(ChatFailed(error, can_continue=False))
+            self.call_later(self._show_failure, error, can_continue=False)
         finally:
             if chat:
                 chat.close()
@@ -166,42 +142,40 @@ Esc goes back and ends the models. They are loaded in the Python that trained; n
             return
         try:
             if prompt.startswith(PICTURE_COMMAND):
-                self.post_message(PictureShown(chat.show_picture(prompt.removeprefix(PICTURE_COMMAND))))
+                picture = chat.show_picture(prompt.removeprefix(PICTURE_COMMAND))
+                self.call_later(self._show_picture_attached, picture)
                 return
         except TuiTrainError as error:
-            self.post_message(ChatFailed(error, can_continue=True))
+            self.call_later(self._show_failure, error, can_continue=True)
             return
         for side in chat.sides:
             try:
                 for piece in chat.ask(prompt, side, MAX_ANSWER_TOKENS, lambda: worker.is_cancelled):
-                    self.post_message(ChatEvent(piece))
+                    self.call_later(self._show_answer, piece)
             except TuiTrainError as error:
                 if not chat.is_alive:
                     raise
-                self.post_message(ChatFailed(error, can_continue=True))
+                self.call_later(self._show_failure, error, can_continue=True)
                 return
 
-    @on(PictureShown)
-    def _show_picture_attached(self, event: PictureShown) -> None:
-        self._show_hint(styled(DONE_MARK, f" {event.picture}."))
+    def _show_picture_attached(self, picture: str) -> None:
+        self._show_hint(styled(DONE_MARK, f" {picture}."))
         self._accept_prompts()
 
-    @on(ChatEvent)
-    def _show_chat_event(self, event: ChatEvent) -> None:
-        what = event.event
-        if isinstance(what, AnswerPiece):
-            self.query_one(f"#{what.side}", ChatPane).append_to_answer(what.text)
-        elif isinstance(what, AnswerEnd):
-            self.query_one(f"#{what.side}", ChatPane).add_note(what.summary, what.blank_text)
-            if self._chat and what.side == self._chat.sides[-1]:
-                self._accept_prompts()
-            else:
-                self.query_one("#base", ChatPane).show_waiting(_ANSWERING_TEXT)
-        elif isinstance(what, ModelsLoaded):
-            self._show_models_loaded(what)
+    def _show_answer(self, piece: AnswerPiece | AnswerEnd) -> None:
+        pane = self.query_one(f"#{piece.side}", ChatPane)
+        if isinstance(piece, AnswerPiece):
+            pane.append_to_answer(piece.text)
+            return
+        pane.add_note(piece.summary, piece.blank_text)
+        if self._chat and piece.side == self._chat.sides[-1]:
+            self._accept_prompts()
         else:
-            self._loading_text = styled("Loading ", (display_path(what), "b"), " …")
-            self._show_hint(styled(self._loading_text, _PROMPT_QUEUED_NOTICE if self._queued_prompt else ""))
+            self.query_one("#base", ChatPane).show_waiting(_ANSWERING_TEXT)
+
+    def _show_loading(self, model_name: str) -> None:
+        self._loading_text = styled("Loading ", (display_path(model_name), "b"), " …")
+        self._show_hint(styled(self._loading_text, _PROMPT_QUEUED_NOTICE if self._queued_prompt else ""))
 
     def _show_models_loaded(self, ready: ModelsLoaded) -> None:
         if self._compare and not ready.compares:
@@ -227,17 +201,14 @@ Esc goes back and ends the models. They are loaded in the Python that trained; n
             self._send_prompt(waiting)
         self.refresh_bindings()
 
-    @on(ChatFailed)
-    def _show_failure(self, event: ChatFailed) -> None:
+    def _show_failure(self, error: TuiTrainError, *, can_continue: bool) -> None:
         """Show why there is no answer, in the pane, where it stays until the next prompt."""
-        self._is_over = not event.can_continue
+        self._is_over = self._busy = not can_continue
         self._end_waiting()
-        self._busy, self._queued_prompt = not event.can_continue, ""
-        self._needs_own_code = isinstance(event.error, ModelCodeNotTrusted)
-        remedy = (
-            "If you trust that code, F4 runs it, for this chat only." if self._needs_own_code else event.error.remedy
-        )
-        self._show_hint(styled(FAILED_MARK, f" {visible(f'{as_sentence(event.error.message)}. {remedy}')}"))
+        self._queued_prompt = ""
+        self._needs_own_code = isinstance(error, ModelCodeNotTrusted)
+        remedy = "If you trust that code, F4 runs it, for this chat only." if self._needs_own_code else error.remedy
+        self._show_hint(styled(FAILED_MARK, f" {visible(f'{as_sentence(error.message)}. {remedy}')}"))
         if self._is_over:
             self.query_one(_PromptInput).placeholder = "Esc goes back"
         self.refresh_bindings()

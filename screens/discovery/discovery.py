@@ -1,14 +1,12 @@
 """The part of the wizard that queries machines, in workers; only it assigns the facts."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 from textual import on
 from textual.app import App
-from textual.message import Message
 from textual.reactive import reactive
 from textual.screen import Screen
 from textual.worker import Worker, WorkerState, get_current_worker
@@ -37,22 +35,6 @@ if TYPE_CHECKING:
 _SAMPLING_WORKER_GROUP = "live"
 # A second one would only wait for the same answer.
 _PARTS_QUERIED_ONE_AT_A_TIME = frozenset({"machine", "toolchains", "engines"})
-
-
-@dataclass(eq=False, repr=False)
-class QueryAnswered(Message):
-    """Message with the answer to a query: a part of Facts by name, and the number of the query."""
-
-    query_number: int
-    part: str
-    value: Any
-
-
-@dataclass(eq=False, repr=False)
-class CardsSampled(Message):
-    """Message that the use of the cards has changed."""
-
-    samples: "CardSamples"
 
 
 def _make_sharing_watcher(attribute: str) -> Callable[[Any], None]:
@@ -258,32 +240,28 @@ class DiscoveryApp(GuardedApp):
 
         def answer() -> None:
             import_query_modules()
-            self.post_message(QueryAnswered(number, facts_part, question()))
+            self.call_later(self._merge_answer_into_facts, number, facts_part, question())
 
         self.run_worker(answer, name=str(number), group=facts_part, thread=True, exclusive=True)
 
-    @on(QueryAnswered)
-    def _merge_answer_into_facts(self, event: QueryAnswered) -> None:
+    def _merge_answer_into_facts(self, query_number: int, part: str, value: Any) -> None:
         from tui_train.facts.gpus.samples import machine_with_new_problems
         from tui_train.facts.types import Machine
 
         facts = self.facts or self.initial_facts
-        newest = event.query_number == self._query_numbers.get(event.part)
-        if event.query_number <= self._query_numbers_before_switch.get(event.part, 0) or (
-            not newest and event.part != "paths"
-        ):
+        newest = query_number == self._query_numbers.get(part)
+        if query_number <= self._query_numbers_before_switch.get(part, 0) or (not newest and part != "paths"):
             return
-        value: Any = event.value
         if type(value) is Machine:
             self._machine_read = value
             self._start_or_stop_sampling()
             value = machine_with_new_problems(value, self.card_samples)
-        self.facts = facts_with_answer(facts, event.part, value)
-        if event.part == "machine":
+        self.facts = facts_with_answer(facts, part, value)
+        if part == "machine":
             self.use_node_slurm_would_allocate()
         if newest:
-            self.awaited_parts -= {event.part}
-        if event.part == "hub":
+            self.awaited_parts -= {part}
+        if part == "hub":
             self.query_hub_if_model_unknown()
 
     def use_node_slurm_would_allocate(self) -> None:
@@ -368,13 +346,12 @@ class DiscoveryApp(GuardedApp):
 
         worker = get_current_worker()
         for latest in yield_changed_samples(lambda: worker.is_cancelled):
-            self.post_message(CardsSampled(latest))
+            self.call_later(self._set_live_samples, latest)
 
-    @on(CardsSampled)
-    def _set_live_samples(self, event: CardsSampled) -> None:
+    def _set_live_samples(self, samples: "CardSamples") -> None:
         from tui_train.facts.gpus.samples import machine_with_new_problems
 
-        self.card_samples = event.samples
+        self.card_samples = samples
         if self._machine_read is None:
             return
         machine = machine_with_new_problems(self._machine_read, self.card_samples)

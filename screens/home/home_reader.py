@@ -4,10 +4,7 @@ import os
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
-
-from textual.message import Message
 
 from tui_train.base.app_paths import last_profile_file, profiles_folder, runs_folder
 from tui_train.base.errors import TuiTrainError
@@ -18,19 +15,10 @@ if TYPE_CHECKING:
     from tui_train.views.run_digest import RunDigest
 
 _FIRST_RUN_COUNT = 20  # runs that are read before any is shown
-_POST_AFTER_RUN_COUNTS = frozenset(
+_REPORT_AFTER_RUN_COUNTS = frozenset(
     {_FIRST_RUN_COUNT, 60, 200, 500}
 )  # after how many of them all that is known is shown
 _PAUSE_BETWEEN_RUNS_SECONDS = 0.001  # in which keys are handled while many runs are read
-
-
-@dataclass(eq=False, repr=False)
-class HomeContentsRead(Message):
-    """The profiles and runs that are there."""
-
-    profiles: "tuple[ProfileDigest, ...]"
-    runs: "tuple[RunDigest, ...]"
-    draft: "ProfileDigest | None"
 
 
 def has_run_profile_or_draft() -> bool:
@@ -43,16 +31,18 @@ def has_run_profile_or_draft() -> bool:
 
 
 class HomeReader:
-    """Posts what it finds, in parts while much of it is new; it is made on the thread that first reads."""
+    """Reports what it finds, in parts while much of it is new; it is made on the thread that first reads."""
 
-    def __init__(self, post: Callable[[HomeContentsRead], object]) -> None:
+    def __init__(
+        self, report: "Callable[[tuple[RunDigest, ...], tuple[ProfileDigest, ...], ProfileDigest | None], object]"
+    ) -> None:
         from tui_train.views.profile_digests import ProfileDigestCache
         from tui_train.views.run_digest import DigestCache
 
         self.digests: DigestCache = DigestCache()
         self._cards: ProfileDigestCache = ProfileDigestCache()
-        self._post = post
-        self._posted: tuple[tuple[ProfileDigest, ...], tuple[RunDigest, ...], ProfileDigest | None] | None = None
+        self._report = report
+        self._reported: tuple[tuple[RunDigest, ...], tuple[ProfileDigest, ...], ProfileDigest | None] | None = None
         self._run_order: tuple[int, tuple[RunFolder, ...]] | None = None
 
     def read(self, visible_keys: tuple[str, ...], is_cancelled: Callable[[], bool]) -> None:
@@ -63,19 +53,19 @@ class HomeReader:
             if is_cancelled():
                 return
             digests.read_digest(run)
-            if first and number in _POST_AFTER_RUN_COUNTS:
-                self._post_contents_if_changed(profiles, tuple(map(digests.cached_digest, runs)))
+            if first and number in _REPORT_AFTER_RUN_COUNTS:
+                self._report_if_changed(profiles, tuple(map(digests.cached_digest, runs)))
             if first and number > _FIRST_RUN_COUNT:
                 time.sleep(_PAUSE_BETWEEN_RUNS_SECONDS)
         if first:
             profiles, runs = cards.saved_digests(), self._newest_first_runs(by_names_alone=False)
-        self._post_contents_if_changed(profiles, tuple(map(digests.read_digest, runs)))
+        self._report_if_changed(profiles, tuple(map(digests.read_digest, runs)))
         for run in runs:
             # The log of a failure is read when somebody sees that run.
             digest = digests.cached_digest(run)
             if f"run:{run.path}" in visible_keys and digests.needs_explanation(digest) and not is_cancelled():
                 digests.explain_failure(digest)
-                self._post_contents_if_changed(profiles, tuple(map(digests.cached_digest, runs)))
+                self._report_if_changed(profiles, tuple(map(digests.cached_digest, runs)))
 
     def _newest_first_runs(self, *, by_names_alone: bool) -> "tuple[RunFolder, ...]":
         """Return the runs, newest first; many `by_names_alone`, where a clock that was set back shows."""
@@ -88,11 +78,11 @@ class HomeReader:
             self._run_order = now, list_runs()
         return self._run_order[1]
 
-    def _post_contents_if_changed(self, profiles: "tuple[ProfileDigest, ...]", runs: "tuple[RunDigest, ...]") -> None:
-        draft = self._cards.draft_digest()
-        if (profiles, runs, draft) != self._posted:
-            self._posted = profiles, runs, draft
-            self._post(HomeContentsRead(profiles, runs, draft))
+    def _report_if_changed(self, profiles: "tuple[ProfileDigest, ...]", runs: "tuple[RunDigest, ...]") -> None:
+        contents = runs, profiles, self._cards.draft_digest()
+        if contents != self._reported:
+            self._reported = contents
+            self._report(*contents)
 
 
 def update_remote_runs(runs: "tuple[RunFolder, ...]", is_cancelled: Callable[[], bool]) -> None:

@@ -67,13 +67,13 @@ class NewTrainingScreen(WizardScreen):
         """Open what a text begins, or ask about a command; where that is nothing, ask on with the text at hand."""
         try:
             if imported := _import_of_text(text):
-                self.app.call_from_thread(self._ask_import, imported)
+                self.call_later(self._ask_import, imported)
                 return
             profile, notice = _profile_and_notice_of_text(text)
         except TuiTrainError as error:
-            self.app.call_from_thread(self._ask_path, " ".join(text.splitlines()), error)
+            self.call_later(self._ask_path, " ".join(text.splitlines()), error)
         else:
-            self.app.call_from_thread(self.open_step_with_profile, profile, save_as_draft=False, notice=notice)
+            self.call_later(self.open_step_with_profile, profile, save_as_draft=False, notice=notice)
 
     def _ask_import(self, imported: "Import") -> None:
         """Show what becomes of each word of a command, and open the steps where that is taken."""

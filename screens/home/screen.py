@@ -29,7 +29,7 @@ from ..widgets.key_bar import KeyBar
 from ..widgets.step_bar import StepBar
 from ..widgets.text_layout import MUTED, styled
 from .filter_line import FilterLine
-from .home_reader import HomeContentsRead, HomeReader, has_run_profile_or_draft, update_remote_runs
+from .home_reader import HomeReader, has_run_profile_or_draft, update_remote_runs
 from .home_state import MAX_NAMES_SHOWN, HomeState, runs_text
 from .new_training import NewTrainingScreen
 from .start_options import START_OPTIONS, START_ROWS
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from tui_train.plan.render.prepare import PreparedPlan
     from tui_train.runner.logs.progress import Progress
     from tui_train.runs.run_folders import RunFolder
+    from tui_train.views.profile_digests import ProfileDigest
     from tui_train.views.run_digest import DigestCache, RunDigest
 
     from ..widgets.jump import JumpTarget
@@ -222,9 +223,9 @@ on each panel and group, which goes there, q quit."""
     def _read_contents(self, visible_keys: tuple[str, ...]) -> None:
         worker = get_current_worker()
         if self._reader or has_run_profile_or_draft():
-            self._reader = self._reader or HomeReader(self.post_message)
+            self._reader = self._reader or HomeReader(partial(self.call_later, self._show_contents))
             self._reader.read(visible_keys, lambda: worker.is_cancelled)
-        self.app.call_from_thread(self._read_again_if_asked)
+        self.call_later(self._read_again_if_asked)
 
     def _read_again_if_asked(self) -> None:
         self._reading = False
@@ -236,10 +237,11 @@ on each panel and group, which goes there, q quit."""
         if worker_group == "home":
             self._reading = False
 
-    @on(HomeContentsRead)
-    def _show_contents(self, event: HomeContentsRead) -> None:
+    def _show_contents(
+        self, runs: "tuple[RunDigest, ...]", profiles: "tuple[ProfileDigest, ...]", draft: "ProfileDigest | None"
+    ) -> None:
         was_empty = not (self.state.runs or self.state.profiles)
-        self.state.update(event.runs, event.profiles, event.draft)
+        self.state.update(runs, profiles, draft)
         wanted = self._next_cursor
         self._show_list()
         if was_empty and (self.state.runs or self.state.profiles):
@@ -291,9 +293,7 @@ on each panel and group, which goes there, q quit."""
         """Find how many GPUs can train: to judge them takes imports for which no key waits."""
         from tui_train.views.gpus_line import gpus_line
 
-        worker, words = get_current_worker(), gpus_line(facts)
-        if not worker.is_cancelled:
-            self.app.call_from_thread(self._show_machine, visible(facts.machine.hostname), words)
+        self.call_unless_cancelled(self._show_machine, visible(facts.machine.hostname), gpus_line(facts))
 
     def _show_machine(self, name: str, gpus_in_words: str) -> None:
         self.query_one(StepBar).show_at_right(styled((gpus_in_words, MUTED)), name)
@@ -361,8 +361,7 @@ on each panel and group, which goes there, q quit."""
         worker, progress = get_current_worker(), digests.read_losses(digest)
         changes = settings_changed_between(before.run, digest.run) if before and not worker.is_cancelled else ()
         details = RunDetails(progress, before.run.name if before and changes else "", changes)
-        if not worker.is_cancelled:
-            self.app.call_from_thread(self._show_details, digest, details)
+        self.call_unless_cancelled(self._show_details, digest, details)
 
     def _show_details(self, digest: "RunDigest", details: "RunDetails") -> None:
         from .run_pane import RunPane
@@ -374,9 +373,7 @@ on each panel and group, which goes there, q quit."""
     @work(thread=True, group="plot", exclusive=True)
     def _read_losses(self, digest: "RunDigest", digests: "DigestCache") -> None:
         """Read the losses of the run in which the cursor is; below the list there may be room for them."""
-        worker, progress = get_current_worker(), digests.read_losses(digest)
-        if not worker.is_cancelled:
-            self.app.call_from_thread(self._show_losses, progress)
+        self.call_unless_cancelled(self._show_losses, digests.read_losses(digest))
 
     def _show_losses(self, progress: "Progress | None") -> None:
         from tui_train.runner.logs.progress import Progress
@@ -529,7 +526,7 @@ on each panel and group, which goes there, q quit."""
         self.notify(f"Checking {visible(name)} …", markup=False)
         prepared, place = prepare_plan_and_place(store.load_profile_file(name))
         if prepared.plan is None or prepared.errors:
-            self.app.call_from_thread(self._offer_preview_of_forbidden_start, name, prepared)
+            self.call_later(self._offer_preview_of_forbidden_start, name, prepared)
         else:
             run = place.submit(prepared, prepared.plan)
             self.post_message(OpenRun(run, code_not_kept_in_time_text(run.path)))
@@ -564,7 +561,7 @@ on each panel and group, which goes there, q quit."""
                 place_of_run(run).stop(run)
             except TuiTrainError as error:
                 self.wizard.show_error(error)
-        self.app.call_from_thread(self.refresh_list)
+        self.call_later(self.refresh_list)
 
     # Tidying
 
@@ -602,7 +599,7 @@ on each panel and group, which goes there, q quit."""
         question = f"Delete {runs_in_words}?\n\nLogs and checkpoints go too. It frees {size_text(total)}."
         places = (read_remote_location(run.path) for run in runs)
         hosts = visible(", ".join(sorted({place.host for place in places if place and not place.shared})))
-        self.app.call_from_thread(self._ask_delete, question, partial(_remove_runs, runs), hosts)
+        self.call_later(self._ask_delete, question, partial(_remove_runs, runs), hosts)
 
     def _ask_delete(self, question: str, remove: Callable[..., str], hosts: str = "") -> None:
         """Ask, and where some of it is on `hosts`, whether it goes there as well."""
@@ -620,7 +617,7 @@ on each panel and group, which goes there, q quit."""
         try:
             self.notify(visible(change()), markup=False)
         finally:
-            self.app.call_from_thread(self.refresh_list)
+            self.call_later(self.refresh_list)
 
     def _ask_text(self, question: str, value: str, change: Callable[[str], str]) -> None:
         """Ask for a text until `change`, which says what it did, takes it or Esc ends it."""

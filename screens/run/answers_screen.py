@@ -7,7 +7,6 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
 from textual.widgets import Static
-from textual.worker import get_current_worker
 
 from tui_train.base.text import visible
 from tui_train.runs.logs.tail import LogTail
@@ -64,19 +63,15 @@ wider."""
 
     @work(thread=True, exclusive=True, group="answers")
     def _read_answers(self) -> None:
-        worker, run = get_current_worker(), self._view.run
-        tail = LogTail(run.attempt_log(self._view.newest_logged_attempt), last_bytes=_READ_BYTES)
+        tail = LogTail(self._view.run.attempt_log(self._view.newest_logged_attempt), last_bytes=_READ_BYTES)
         read = (str(tail.path), tail.size())
         if read == self._read_log:
             return
         self._read_log = read
-        table = newest_answers(tail.remaining_lines())
-        if not worker.is_cancelled:
-            self.app.call_from_thread(self._show_answers, table)
+        self.call_unless_cancelled(self._show_answers, newest_answers(tail.remaining_lines()))
 
     def _show_answers(self, table: AnswerTable | None) -> None:
-        if self.is_attached:
-            shown = answer_lines(table) if table else styled((_NONE_PRINTED, MUTED))
-            self.query_one("#answers", Static).update(shown)
-            step = f"step {table.step}" if table else ""
-            self.query_one(StepBar).show_at_right(styled((step, MUTED)), visible(self._view.run.name))
+        shown = answer_lines(table) if table else styled((_NONE_PRINTED, MUTED))
+        self.query_one("#answers", Static).update(shown)
+        step = f"step {table.step}" if table else ""
+        self.query_one(StepBar).show_at_right(styled((step, MUTED)), visible(self._view.run.name))

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
@@ -10,7 +9,6 @@ from textual import on, work
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
-from textual.message import Message
 from textual.widgets import Input
 from textual.worker import Worker, WorkerState
 
@@ -22,14 +20,6 @@ from tui_train.runs.logs.search import FilteredLog, LogSearch, SearchUpdate, sta
 from ..widgets.lines import Lines
 from ..widgets.text_layout import KEY_STYLE, MUTED, fit, heading, styled
 from .log_view import LogHit, LogView
-
-
-@dataclass
-class SearchUpdated(Message):
-    """Message with the progress or a hit of a search."""
-
-    search: LogSearch
-    update: SearchUpdate
 
 
 class LogPane(Vertical):
@@ -128,18 +118,17 @@ class LogPane(Vertical):
     @work(thread=True, group="listen")
     def _post_search_updates(self, search: LogSearch) -> None:
         for found in search.updates():
-            self.post_message(SearchUpdated(search, found))
+            self.call_later(self._show_update_of_search, search, found)
 
-    @on(SearchUpdated)
-    def _show_update_of_search(self, event: SearchUpdated) -> None:
-        found = event.update
-        if self._filtered and event.search is self._filtered.search:
+    def _show_update_of_search(self, search: LogSearch, found: SearchUpdate) -> None:
+        """Show the progress or a hit of a search or a filter; one that was replaced has nothing to say."""
+        if self._filtered and search is self._filtered.search:
             self._searched_text = "" if found.done or found.error else f", {found.percent} % searched"
             if found.error:
                 self._filter = ""
                 self._report_bad_expression(found.error)
                 self._apply_filter()
-        elif event.search is self._search:
+        elif search is self._search:
             self._show_search_update(found)
         self._show_title_and_position()
 

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, ClassVar
 from textual import work
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.worker import get_current_worker
 
 from tui_train.base.text import visible
 from tui_train.runner.logs.metric_series import Metrics, joined_metrics
@@ -90,14 +89,11 @@ On the command line: tui-train metrics, with --json and --csv."""
 
     @work(thread=True, exclusive=True, group="kept")
     def _read_trainer_metrics(self) -> None:
-        worker, kept = get_current_worker(), read_trainer_metrics(self._view.run)
-        if not worker.is_cancelled:
-            self.app.call_from_thread(self._show_trainer_metrics, kept)
+        self.call_unless_cancelled(self._show_trainer_metrics, read_trainer_metrics(self._view.run))
 
     def _show_trainer_metrics(self, kept: Metrics) -> None:
         self._trainer_metrics = kept
-        if self.is_attached:
-            self.draw()
+        self.draw()
 
     def on_resize(self) -> None:
         """Draw for the new size."""

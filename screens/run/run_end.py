@@ -2,11 +2,9 @@
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from msgspec import Struct
 from msgspec.structs import replace
-from textual.message import Message
 
 from tui_train.base.text import size_text
 from tui_train.diagnose import Diagnosis, LogReadObserver, StopReading, diagnose_run
@@ -61,34 +59,19 @@ class RunEnd(Struct, frozen=True, kw_only=True):
 RUN_NOT_ENDED = RunEnd(why_not_resumable="still runs")
 
 
-@dataclass
-class RunEndExplained(Message):
-    """The end of the run is explained."""
+class LogReadReporter(LogReadObserver):
+    """Reports how a run's large log is read, until nobody waits for it."""
 
-    end: RunEnd
-
-
-@dataclass
-class LogReadProgress(Message):
-    """Explanation by the end of a large log, and in words how much of it was read."""
-
-    diagnosis: Diagnosis | None
-    words: str
-
-
-class LogReadPoster(LogReadObserver):
-    """Posts how a run's large log is read, until nobody waits for it."""
-
-    def __init__(self, post: Callable[[Message], object], is_cancelled: Callable[[], bool]) -> None:
-        """Post by a function that any thread may call."""
-        self._post, self._is_cancelled = post, is_cancelled
+    def __init__(self, report: Callable[[Diagnosis | None, str], object], is_cancelled: Callable[[], bool]) -> None:
+        """Report the explanation by the end of the log, and in words how much of it was read."""
+        self._report, self._is_cancelled = report, is_cancelled
         self._end_diagnosis: Diagnosis | None = None
         self._next = time.monotonic() + 1.0
 
     def note_early_diagnosis(self, diagnosis: Diagnosis | None) -> None:
         """Show it at once; what F2 would change follows with the whole."""
         self._end_diagnosis = replace(diagnosis, change=None) if diagnosis else None
-        self._post(LogReadProgress(self._end_diagnosis, "reading the rest of its log"))
+        self._report(self._end_diagnosis, "reading the rest of its log")
 
     def note_bytes_read(self, read_bytes: int, total_bytes: int) -> None:
         """Show it now and then."""
@@ -97,7 +80,7 @@ class LogReadPoster(LogReadObserver):
         if time.monotonic() >= self._next:
             self._next = time.monotonic() + PROGRESS_INTERVAL_SECONDS
             words = f"reading the rest of its log: {100 * read_bytes // total_bytes} % of {size_text(total_bytes)}"
-            self._post(LogReadProgress(self._end_diagnosis, words))
+            self._report(self._end_diagnosis, words)
 
 
 def explain_run_end(

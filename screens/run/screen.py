@@ -3,7 +3,6 @@
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -12,7 +11,6 @@ from textual import on, work
 from textual.app import App, ComposeResult, SuspendNotSupported
 from textual.binding import Binding, BindingType
 from textual.containers import Container
-from textual.message import Message
 from textual.reactive import reactive
 from textual.timer import Timer
 from textual.worker import get_current_worker
@@ -56,7 +54,7 @@ from . import run_end
 from .failure_panel import FailurePanel
 from .log_pane import LogPane
 from .log_view import LogView
-from .run_end import RUN_NOT_ENDED, LogReadPoster, LogReadProgress, RunEndExplained
+from .run_end import RUN_NOT_ENDED, LogReadReporter, RunEnd
 from .run_plot import MIN_PLOT_ROWS, draw_or_hide_plot
 from .run_view import WAITING_STATES, RunView
 
@@ -73,13 +71,6 @@ _ROWS_OF_FRAME = 2  # rows of the rail and the keys
 _MIN_LOG_ROWS = 7  # five lines of the log, its title and its place
 # The parts of the facts from which it follows whether a change fits.
 _FACTS_PARTS_FOR_MEMORY_FIT = frozenset({"machine", "toolchains"})
-
-
-@dataclass
-class RunUpdated(Message):
-    """Message with a new snapshot of the run."""
-
-    snapshot: RunSnapshot
 
 
 class RunScreen(WizardScreen):
@@ -220,20 +211,17 @@ When a run ends while you watch, the terminal rings and gets a notification (OSC
 
     @work(thread=True, exclusive=True, group="watch")
     def _follow_run(self) -> None:
-        worker, mirror = get_current_worker(), RunMirror(self.run, self._report_host_problem)
+        worker, mirror = get_current_worker(), RunMirror(self.run, partial(self.call_later, self._show_host_problem))
         try:
             for snapshot in follow_snapshots(self.run, lambda: worker.is_cancelled):
                 if snapshot.status.state in WAITING_STATES and not self.view.outline:
                     self.view.outline = read_run_outline(self.run)
-                self.post_message(RunUpdated(snapshot))
+                self.call_later(self._show_run_snapshot, snapshot)
         finally:
             mirror.close()
 
-    def _report_host_problem(self, problem: str) -> None:
-        """Show that the run's host does not answer, or answers again; the run itself continues."""
-        self.app.call_from_thread(self._show_host_problem, problem)
-
     def _show_host_problem(self, problem: str) -> None:
+        """Show that the run's host does not answer, or answers again; the run itself continues."""
         had_problem, self.view.link_problem = bool(self.view.link_problem), problem
         if had_problem and not problem:
             self.notify("The host answers again.", markup=False)
@@ -254,9 +242,8 @@ When a run ends while you watch, the terminal rings and gets a notification (OSC
         self.view.is_log_unreadable = False
         self._follow_run()
 
-    @on(RunUpdated)
-    def _show_run_snapshot(self, event: RunUpdated) -> None:
-        view, snapshot = self.view, event.snapshot
+    def _show_run_snapshot(self, snapshot: RunSnapshot) -> None:
+        view = self.view
         before, went_on = view.snapshot, view.is_still_training
         view.snapshot = snapshot
         if before is None:
@@ -266,7 +253,7 @@ When a run ends while you watch, the terminal rings and gets a notification (OSC
             self._open_log(snapshot.attempt_number)
         if before is None or view.is_still_training != went_on:
             self.query_one(LogPane).set_growing(is_growing=view.is_still_training)
-            self._show_run_end(RunEndExplained(RUN_NOT_ENDED))
+            self._show_run_end(RUN_NOT_ENDED)
             if not view.is_still_training:
                 self.explain_run_end()
                 if before:
@@ -290,14 +277,12 @@ When a run ends while you watch, the terminal rings and gets a notification (OSC
             if broken:
                 self._read_broken_loss()
             else:
-                self._show_run_end(RunEndExplained(RUN_NOT_ENDED))
+                self._show_run_end(RUN_NOT_ENDED)
         self._is_loss_broken = broken
 
     @work(thread=True, exclusive=True, group="explain")
     def _read_broken_loss(self) -> None:
-        worker, end = get_current_worker(), run_end.explain_broken_loss(self.run, self.facts)
-        if not worker.is_cancelled:
-            self.post_message(RunEndExplained(end))
+        self.call_unless_cancelled(self._show_run_end, run_end.explain_broken_loss(self.run, self.facts))
 
     def _announce_end(self, state: str) -> None:
         """Ring, and send a notification through the terminal, unless TUI_TRAIN_NOTIFY=off."""
@@ -358,22 +343,20 @@ When a run ends while you watch, the terminal rings and gets a notification (OSC
     def explain_run_end(self) -> None:
         """Find out why an ended run failed, and what it leaves."""
         worker = get_current_worker()
-        poster = LogReadPoster(self.post_message, lambda: worker.is_cancelled)
-        end = run_end.explain_run_end(self.run, self.view.last_plan_position, self.facts, poster)
-        if not worker.is_cancelled:
-            self.post_message(RunEndExplained(end))
+        show_progress = partial(self.call_later, self._show_log_read_progress)
+        reporter = LogReadReporter(show_progress, lambda: worker.is_cancelled)
+        end = run_end.explain_run_end(self.run, self.view.last_plan_position, self.facts, reporter)
+        self.call_unless_cancelled(self._show_run_end, end)
 
-    @on(LogReadProgress)
-    def _show_log_read_progress(self, event: LogReadProgress) -> None:
+    def _show_log_read_progress(self, diagnosis: Diagnosis | None, words: str) -> None:
         """Show what the end of a large log tells, and how much of the rest was read."""
-        self.view.reading_text = event.words
-        self._show_diagnosis(event.diagnosis)
+        self.view.reading_text = words
+        self._show_diagnosis(diagnosis)
         self._draw_state()
 
-    @on(RunEndExplained)
-    def _show_run_end(self, event: RunEndExplained) -> None:
+    def _show_run_end(self, end: RunEnd) -> None:
         """Show why it failed, and what it leaves."""
-        end = self.view.end = event.end
+        self.view.end = end
         self.view.reading_text = ""
         self._draw_state()
         self._show_diagnosis(end.diagnosis, end.memory_fit_text)
@@ -395,18 +378,17 @@ When a run ends while you watch, the terminal rings and gets a notification (OSC
             nonlocal shown
             if time.monotonic() - shown > run_end.PROGRESS_INTERVAL_SECONDS:
                 shown = time.monotonic()
-                self.app.call_from_thread(self._show_fetched_bytes, taken)
+                self.call_later(self._show_fetched_bytes, taken)
 
         progress(0)
         try:
             fetch_results(self.run, on_progress=progress)
         finally:
-            self.app.call_from_thread(self._show_fetched_bytes, None)
-            self.app.call_from_thread(self.explain_run_end)
+            self.call_later(self._show_fetched_bytes, None)
+            self.call_later(self.explain_run_end)
 
     def _show_fetched_bytes(self, taken: int | None) -> None:
-        # It goes on when this screen is left.
-        if self.view.end.output and self.display and self.is_attached:
+        if self.view.end.output:
             self.view.end = replace(self.view.end, output=replace(self.view.end.output, fetching=taken))
             self._draw_cards_or_outcome()
             self.refresh_bindings()
@@ -496,7 +478,7 @@ When a run ends while you watch, the terminal rings and gets a notification (OSC
         from tui_train.places import place_of_run
 
         words = place_of_run(self.run).resume(self.run)
-        self.app.call_from_thread(self._follow_run)
+        self.call_later(self._follow_run)
         if words:
             self.notify(words, markup=False)
 
