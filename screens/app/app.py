@@ -229,7 +229,7 @@ class Wizard(DiscoveryApp):
         from ..install.screen import InstallScreen
 
         if not isinstance(self.screen, InstallScreen):
-            self._push_with_shared_values(InstallScreen(self._environment.cancel))
+            self.push_screen(InstallScreen(self._environment.cancel))
 
     def _show_installation_state(self, installation: "Installation") -> None:
         """Show how an installation goes on, and train with its Python from its end on."""
@@ -275,7 +275,7 @@ class Wizard(DiscoveryApp):
             if self.profile.trainer.config:
                 # It may have been edited meanwhile, and a copy of it trains.
                 self.refresh_parts("paths")
-        self._push_with_shared_values(kind())
+        self.push_screen(kind())
 
     @on(GoToStep)
     def _go_to_step_with_run_profile(self, event: GoToStep) -> None:
@@ -332,35 +332,35 @@ class Wizard(DiscoveryApp):
             self._put_home_cursor_on_run(event.runs[-1])  # of those that were started together
         self._leave_steps()
         if not isinstance(self.screen, CompareScreen):
-            self._push_with_shared_values(CompareScreen(event.runs))
+            self.push_screen(CompareScreen(event.runs))
 
     @on(OpenResult)
     def _open_result(self, event: OpenResult) -> None:
         from ..result.screen import ResultScreen
 
         if not isinstance(self.screen, ResultScreen):
-            self._push_with_shared_values(ResultScreen(event.run, event.result))
+            self.push_screen(ResultScreen(event.run, event.result))
 
     @on(OpenChat)
     def _open_chat(self, event: OpenChat) -> None:
         from ..chat.screen import ChatScreen
 
         if not isinstance(self.screen, ChatScreen):
-            self._push_with_shared_values(ChatScreen(event.run, compare=event.beside_base))
+            self.push_screen(ChatScreen(event.run, compare=event.beside_base))
 
     @on(OpenEvaluation)
     def _open_evaluation(self, event: OpenEvaluation) -> None:
         from ..evaluate import EvaluateScreen
 
         if not isinstance(self.screen, EvaluateScreen):
-            self._push_with_shared_values(EvaluateScreen(event.run, self._chosen_evaluations))
+            self.push_screen(EvaluateScreen(event.run, self._chosen_evaluations))
 
     @on(OpenPublication)
     def _open_publication(self, event: OpenPublication) -> None:
         from ..publish import PublishScreen
 
         if not isinstance(self.screen, PublishScreen):
-            self._push_with_shared_values(PublishScreen(event.run))
+            self.push_screen(PublishScreen(event.run))
 
     @on(OpenDataPreview)
     def _open_data_preview(self) -> None:
@@ -368,9 +368,7 @@ class Wizard(DiscoveryApp):
         from ..steps.step import StepScreen
 
         if not isinstance(self.screen, DataPreviewScreen):
-            self._push_with_shared_values(
-                DataPreviewScreen(self.screen.step_title if isinstance(self.screen, StepScreen) else "")
-            )
+            self.push_screen(DataPreviewScreen(self.screen.step_title if isinstance(self.screen, StepScreen) else ""))
 
     def open_run(self, run: "RunFolder") -> None:
         """Show a run, unless it is shown already."""
@@ -378,24 +376,21 @@ class Wizard(DiscoveryApp):
 
         self._put_home_cursor_on_run(run)
         if not self._go_back_to_screen(lambda screen: isinstance(screen, RunScreen) and screen.run.path == run.path):
-            self._push_with_shared_values(RunScreen(run))
+            self.push_screen(RunScreen(run))
 
     def _put_home_cursor_on_run(self, run: "RunFolder") -> None:
         for home in self.screen_stack:
             if isinstance(home, HomeScreen):
                 home.go_to_run(run)
 
-    def _push_with_shared_values(self, screen: Screen[None]) -> None:
-        self.assign_shared_values(screen)
-        self.push_screen(screen)
-
     # What was said on one screen would cover lines of the next.
 
     def push_screen(self, *screen: Any, **options: Any) -> Any:
-        """Show a screen, without what was said on the one before."""
+        """Show a screen with the values that it shares, without what was said on the one before."""
         self.clear_notifications()
         self._read_styles_of_other_screens()
         if isinstance(screen[0], Screen):
+            self.assign_shared_values(screen[0])
             self._add_size_classes(screen[0])
         return super().push_screen(*screen, **options)
 
@@ -540,16 +535,9 @@ class Wizard(DiscoveryApp):
 
     def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
         """Offer what the screen can do, then steps, fields, profiles and runs."""
-        from .palette import PaletteTargets, palette_commands
+        from .palette import palette_commands
 
-        targets = PaletteTargets(
-            self.action_go_home,
-            self.action_go_to_step,
-            self.open_saved_profile,
-            self.open_run,
-            self.change_and_save_theme,
-        )
-        return palette_commands(self, screen, targets)
+        return palette_commands(self, screen)
 
     def change_and_save_theme(self, name: str) -> None:
         """Change the colours, and keep them for the next session."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from textual.app import App, SystemCommand
 from textual.binding import ActiveBinding, Binding
@@ -16,32 +16,19 @@ from textual.screen import Screen
 from tui_train.base.text import visible
 
 from .. import STEPS, load_step_module
-from ..discovery.discovery import DiscoveryApp
 from ..home.screen import HomeScreen
 from ..themes import THEME_NAMES
 from ..widgets.text_layout import MUTED, styled
 
 if TYPE_CHECKING:
-    from tui_train.runs.run_folders import RunFolder
-
     from ..steps.step import StepScreen
+    from .app import Wizard
 
 _MAX_RUNS_LISTED = 200  # the newest
 # Of two that match nearly alike the one that stands first in the whole list comes first.
 _MAX_ORDER_BONUS = 0.0001
 _MAX_COMMANDS = 1000
 _NAME_WIDTH = 26  # cells of a command before its key
-
-
-class PaletteTargets(NamedTuple):
-    """Functions of the wizard that the palette's commands call."""
-
-    go_home: Callable[[], object]
-    go_to_field: Callable[[str, str], object]
-    """A step's module, and the key of a field there or nothing."""
-    open_saved_profile: Callable[[str], object]
-    open_run: "Callable[[RunFolder], object]"
-    change_theme: Callable[[str], object]
 
 
 class PaletteCommands(Provider):
@@ -90,32 +77,32 @@ class Palette(CommandPalette):
             event.prevent_default()
 
 
-def palette_commands(app: DiscoveryApp, screen: Screen[Any], targets: PaletteTargets) -> Iterable[SystemCommand]:
+def palette_commands(app: "Wizard", screen: Screen[Any]) -> Iterable[SystemCommand]:
     """Yield every action of the screen by its key's words, then where one can go, and what holds everywhere.
 
     A line each, which the palette reads as markup.
     """
     yield from _key_commands(app, screen)
     if not isinstance(screen, HomeScreen):
-        yield _make_command("Go to Home", targets.go_home)
+        yield _make_command("Go to Home", app.action_go_home)
     of_run = hasattr(screen, "run")
     for step in STEPS[:-1]:
         values = ", with the values of this run" if of_run else ""
-        yield _make_command(f"Go to {step.title}{values}", partial(targets.go_to_field, step.module, ""))
-    yield from _field_commands(app, targets)
-    yield from _profile_commands(app, targets)
-    yield from _commands_opening_runs(app, targets)
+        yield _make_command(f"Go to {step.title}{values}", partial(app.action_go_to_step, step.module))
+    yield from _field_commands(app)
+    yield from _profile_commands(app)
+    yield from _commands_opening_runs(app)
     yield _make_command("Look again at this machine and its Pythons", app.action_refresh_facts)
     for name in THEME_NAMES:
         if name != app.theme:
-            yield _make_command(f"Theme {name}", partial(targets.change_theme, name))
+            yield _make_command(f"Theme {name}", partial(app.change_and_save_theme, name))
 
 
 def _make_command(title: str, callback: Callable[[], Any]) -> SystemCommand:
     return SystemCommand(escape(title), "", callback)
 
 
-def _key_commands(app: DiscoveryApp, screen: Screen[Any]) -> Iterable[SystemCommand]:
+def _key_commands(app: "Wizard", screen: Screen[Any]) -> Iterable[SystemCommand]:
     async def act(action: str, node: DOMNode) -> None:
         # A screen may be left while its keys are offered.
         if node.display and node.is_attached:
@@ -140,7 +127,7 @@ def _moves_or_types(active: ActiveBinding) -> bool:
     return any(isinstance(each, Binding) and each.action == active.binding.action for each in own)
 
 
-def _field_commands(app: DiscoveryApp, targets: PaletteTargets) -> Iterable[SystemCommand]:
+def _field_commands(app: "Wizard") -> Iterable[SystemCommand]:
     """Yield a command for each field of a step's form that the profile has a use for: it goes there."""
     from tui_train.profile import fields
     from tui_train.views import choices
@@ -149,20 +136,20 @@ def _field_commands(app: DiscoveryApp, targets: PaletteTargets) -> Iterable[Syst
         kind: type[StepScreen] = load_step_module(step.module).SCREEN
         for key in (key for section in kind.SECTIONS for key in section.keys):
             if choices.is_field_shown(key, app.profile):
-                go = partial(targets.go_to_field, step.module, key)
+                go = partial(app.action_go_to_step, step.module, key)
                 yield _make_command(f"{fields.get_field(key).label} ({step.title}: {key})", go)
 
 
-def _profile_commands(app: DiscoveryApp, targets: PaletteTargets) -> Iterable[SystemCommand]:
+def _profile_commands(app: "Wizard") -> Iterable[SystemCommand]:
     from tui_train.profile import store
 
     for name in store.saved_profile_names():
-        opens = partial(app.call_later, targets.open_saved_profile, name)
+        opens = partial(app.call_later, app.open_saved_profile, name)
         yield _make_command(f"Profile {visible(name)}", opens)
 
 
-def _commands_opening_runs(app: DiscoveryApp, targets: PaletteTargets) -> Iterable[SystemCommand]:
+def _commands_opening_runs(app: "Wizard") -> Iterable[SystemCommand]:
     from tui_train.runs.run_folders import runs_newest_first_by_name
 
     for run in runs_newest_first_by_name()[:_MAX_RUNS_LISTED]:
-        yield _make_command(f"Run {visible(run.name)}", partial(app.call_later, targets.open_run, run))
+        yield _make_command(f"Run {visible(run.name)}", partial(app.call_later, app.open_run, run))
