@@ -21,6 +21,7 @@ from tui_train.base.text import (
     visible,
 )
 from tui_train.profile.types import Profile
+from tui_train.runner.run_folder.state import RunStatus
 from tui_train.runs.run_folders import RunFolder
 from tui_train.runs.status import training_seconds
 from tui_train.views.metric_summaries import metric_value_text
@@ -37,9 +38,8 @@ from tui_train.views.setting_values import changed_settings, changed_settings_te
 
 from ..widgets.cursor_list import ListRow
 from ..widgets.text_layout import (
-    DONE_MARK,
     FAILED_MARK,
-    LIVE_MARK,
+    MARK_BY_RUN_STATE,
     MUTED,
     OPEN_MARK,
     WARNING_MARK,
@@ -57,19 +57,6 @@ _MAX_NARROW_WIDTH = 70
 _MIN_NAME_WIDTH, _MAX_NAME_WIDTH = 16, 42
 _STATE_WIDTH, _ETA_WIDTH, _CHANGES_WIDTH = 10, 14, 18
 _MARKED_RUN_MARK = ("◆", "b $primary")
-_MARK_BY_RUN_STATE = {
-    "running": LIVE_MARK,
-    "stopping": LIVE_MARK,
-    "finished": DONE_MARK,
-    "failed": FAILED_MARK,
-    "lost": FAILED_MARK,
-    "stopped": OPEN_MARK,
-    "damaged": WARNING_MARK,
-    "queued": OPEN_MARK,
-    "waiting": OPEN_MARK,
-    "unconfirmed": OPEN_MARK,
-    "new": OPEN_MARK,
-}
 
 
 class ColumnWidths(NamedTuple):
@@ -151,7 +138,7 @@ def run_mark(digest: RunDigest) -> tuple[str, str]:
     """Return the mark of a run and its style; a loss that is no number at the end is no success."""
     if digest.broken_loss_text and digest.state == "finished":
         return FAILED_MARK
-    return _MARK_BY_RUN_STATE.get(digest.state, (" ", ""))
+    return MARK_BY_RUN_STATE.get(digest.state, OPEN_MARK) if digest.state else (" ", "")
 
 
 def run_hint_text(digest: RunDigest, settings_before: str = "") -> str:
@@ -159,9 +146,7 @@ def run_hint_text(digest: RunDigest, settings_before: str = "") -> str:
     now = digest.status
     parts = [visible(digest.run.name)]
     if now and now.started:
-        seconds = None if now.live else training_seconds(now)
-        lasted = "" if seconds is None else f", {duration_text(seconds)}"
-        parts.append(time.strftime("%Y-%m-%d %H:%M", time.localtime(now.started)) + lasted)
+        parts.append(start_and_duration_text(now, now.started))
     if now and len(now.attempts) > 1:
         parts.append(quantity(len(now.attempts), "attempt"))
     about = ", ".join(filter(None, (digest.summary.method, digest.summary.model, digest.summary.data)))
@@ -173,6 +158,13 @@ def run_hint_text(digest: RunDigest, settings_before: str = "") -> str:
     doing = "waiting" if digest.state == "waiting" else "running"
     ends = f" It keeps {doing} when you leave." if digest.is_live else ""
     return f"{'  '.join(parts)}.{ends}"
+
+
+def start_and_duration_text(status: RunStatus, started: float) -> str:
+    """Return when a run began, and how long it trained once it has ended."""
+    seconds = None if status.live else training_seconds(status)
+    lasted = "" if seconds is None else f", {duration_text(seconds)}"
+    return time.strftime("%Y-%m-%d %H:%M", time.localtime(started)) + lasted
 
 
 def _run_groups(runs: Sequence[RunDigest], *, is_grouped: bool) -> Iterable[tuple[str, Sequence[RunDigest]]]:

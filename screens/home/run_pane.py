@@ -1,15 +1,13 @@
 """Pane beside Home's list with details of the run or profile at the cursor."""
 
-import time
 from collections.abc import Iterator
 from typing import NamedTuple
 
 from textual.containers import Vertical
 from textual.content import Content
 
-from tui_train.base.text import duration_text, loss_text, visible
+from tui_train.base.text import loss_text, visible
 from tui_train.runner.logs.progress import Progress
-from tui_train.runs.status import training_seconds
 from tui_train.setup.profile_summary import TrainingSummary
 from tui_train.views.compare import ComparisonRow
 from tui_train.views.profile_digests import ProfileDigest
@@ -20,8 +18,8 @@ from ..run.run_plot import PlotOptions, draw_or_hide_plot
 from ..screen_words import words_on_screen
 from ..widgets.lines import Lines
 from ..widgets.plot import Plot
-from ..widgets.text_layout import KEY_STYLE, MUTED, fit, heading, styled
-from .home_rows import run_mark
+from ..widgets.text_layout import KEY_STYLE, MUTED, fit, heading, labelled_lines, styled
+from .home_rows import run_mark, start_and_duration_text
 from .start_options import StartOption
 
 _MAX_CHANGES_SHOWN = 8
@@ -95,9 +93,7 @@ def _labels_and_texts(digest: RunDigest, progress: Progress) -> Iterator[tuple[s
     """Yield what is known of a run, each with its label."""
     now = digest.status
     if now and now.started:
-        seconds = None if now.live else training_seconds(now)
-        took = "" if seconds is None else f", {duration_text(seconds)}"
-        yield "Started", time.strftime("%Y-%m-%d %H:%M", time.localtime(now.started)) + took
+        yield "Started", start_and_duration_text(now, now.started)
     if now and now.state == "waiting":
         yield "Waits", now.waits_for
     if now and len(now.attempts) > 1:
@@ -134,11 +130,8 @@ def _summary_labels_and_texts(about: TrainingSummary) -> tuple[tuple[str, str], 
     return ("Script", about.script), ("Trains", about.method), ("Model", about.model), ("Data", about.data)
 
 
-def _labelled_lines(label: str, words: str, width: int) -> Iterator[Content]:
-    """Yield a label and its text in as many lines as it needs; nothing where there is no text."""
-    lines = Content(visible(words)).wrap(max(4, width - _LABEL_WIDTH)) if words else []
-    for number, line in enumerate(lines):
-        yield styled((f"{label if number == 0 else '':<{_LABEL_WIDTH}}", MUTED), line)
+def _labelled_lines(label: str, words: str, width: int) -> list[Content]:
+    return labelled_lines(label, visible(words), width, _LABEL_WIDTH) if words else []
 
 
 def _change_lines(row: ComparisonRow, width: int) -> Iterator[Content]:

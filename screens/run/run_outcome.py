@@ -13,7 +13,7 @@ from tui_train.runs.results.resuming import RunOutput, SavedCheckpoint
 from tui_train.runs.results.weights import Weights
 from tui_train.views.metric_summaries import metric_value_text
 
-from ..widgets.text_layout import KEY_STYLE, MUTED, fit, fit_path, heading, styled
+from ..widgets.text_layout import KEY_STYLE, MUTED, fit, fit_path, heading, labelled_lines, styled
 from .run_state import join_parts_that_fit, metric_parts
 
 _LABEL_WIDTH = 12
@@ -74,8 +74,7 @@ def outline_lines(texts: Sequence[tuple[str, str]], width: int) -> list[Content]
     """Return a title and what a waiting run will do, each a label and words."""
     lines = [heading("Plan", "what it does once it starts", width)]
     for label, words in texts:
-        first, *others = Content(words).wrap(max(1, width - _LABEL_WIDTH))
-        lines += [_labelled_line(label, first, width), *(_labelled_line("", line, width) for line in others)]
+        lines += labelled_lines(label, words, width, _LABEL_WIDTH)
     return lines
 
 

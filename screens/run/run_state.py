@@ -30,6 +30,7 @@ from ..widgets.text_layout import (
     DONE_MARK,
     FAILED_MARK,
     LIVE_MARK,
+    MARK_BY_RUN_STATE,
     MUTED,
     OPEN_MARK,
     RULE_STYLE,
@@ -41,13 +42,6 @@ from ..widgets.text_layout import (
     styled,
 )
 
-_MARK_BY_STATE = {
-    "running": LIVE_MARK,
-    "stopping": LIVE_MARK,
-    "finished": DONE_MARK,
-    "failed": FAILED_MARK,
-    "lost": FAILED_MARK,
-}
 _CELLS_BETWEEN_PARTS = 3
 _ATTEMPT_SEPARATOR = " ── "
 _MAX_WARNING_LINES = 2
@@ -60,7 +54,7 @@ def state_mark(status: RunStatus) -> tuple[str, str]:
     return (
         LIVE_MARK
         if may_training_still_write(status) and status.state not in {"queued", "waiting", "unconfirmed"}
-        else _MARK_BY_STATE.get(status.state, OPEN_MARK)
+        else MARK_BY_RUN_STATE.get(status.state, OPEN_MARK)
     )
 
 

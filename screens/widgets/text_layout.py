@@ -12,6 +12,15 @@ from textual.widget import Widget
 MUTED, RULE_STYLE, KEY_STYLE = "$muted", "$rule", "b $primary"
 DONE_MARK, FAILED_MARK, WARNING_MARK = ("✓", "$success"), ("✗", "$error"), ("!", "$warning")
 LIVE_MARK, OPEN_MARK = ("●", "$live"), ("○", "$muted")
+# Of a run by its state; of one that has not begun, or was stopped, `OPEN_MARK`.
+MARK_BY_RUN_STATE = {
+    "running": LIVE_MARK,
+    "stopping": LIVE_MARK,
+    "finished": DONE_MARK,
+    "failed": FAILED_MARK,
+    "lost": FAILED_MARK,
+    "damaged": WARNING_MARK,
+}
 _MAX_RULE_CELLS = 400
 _MIN_CELLS_BETWEEN_RUNS = 10
 
