@@ -15,10 +15,10 @@ from tui_train.base.errors import TuiTrainError
 from tui_train.base.text import visible
 from tui_train.profile.types import Profile
 
+from .. import IMPORT_LOCK
 from ..fault_guard import GuardedApp
 from ..messages import QueryRecipes, QueryScriptHelp, ScreenShown
 from ..screen_words import finding_on_screen
-from .machine_queries import QUERY_BY_FACTS_PART, facts_with_answer, import_query_modules, query_host_and_save_typed
 
 if TYPE_CHECKING:
     from tui_train.actions.machine_facts import FactsSource
@@ -32,6 +32,18 @@ if TYPE_CHECKING:
 
     from ..install.installation import Installation
 
+# Parts of the facts of this machine that are asked for one by one.
+LOCAL_FACTS_PARTS = (
+    "machine",
+    "toolchains",
+    "paths",
+    "variables",
+    "engines",
+    "images",
+    "resources_in_use",
+    "cards_in_queue",
+    "hub",
+)
 _SAMPLING_WORKER_GROUP = "live"
 # A second one would only wait for the same answer.
 _PARTS_QUERIED_ONE_AT_A_TIME = frozenset({"machine", "toolchains", "engines"})
@@ -193,7 +205,7 @@ class DiscoveryApp(GuardedApp):
     def action_refresh_facts(self, delay_seconds: float = 0) -> None:
         """Query all parts of the facts again, some seconds later."""
         self.refresh_parts(
-            *(("machine",) if self.other_machine_source else QUERY_BY_FACTS_PART), delay_seconds=delay_seconds
+            *(("machine",) if self.other_machine_source else LOCAL_FACTS_PARTS), delay_seconds=delay_seconds
         )
 
     def read_data_again(self) -> None:
@@ -221,12 +233,8 @@ class DiscoveryApp(GuardedApp):
     def query_parts(self, *parts: str) -> None:
         """Query the awaited parts of the facts, for the present profile."""
         for part in parts:
-            question = (
-                QUERY_BY_FACTS_PART[part]
-                if self.other_machine_source is None
-                else partial(query_host_and_save_typed, source=self.other_machine_source, typed_host=self.typed_host)
-            )
-            self.run_query(part, partial(question, self.profile))
+            question = partial(_answer_about_part, part, self.profile, self.other_machine_source, self.typed_host)
+            self.run_query(part, question)
 
     def mark_parts_awaited(self, *parts: str) -> None:
         """Mark parts of the facts as awaited, so that nothing is reported as missing before it is known."""
@@ -239,7 +247,9 @@ class DiscoveryApp(GuardedApp):
         number = self._query_numbers[facts_part]
 
         def answer() -> None:
-            import_query_modules()
+            # What merges an answer is imported before that is done on the app's thread.
+            with IMPORT_LOCK:
+                from . import machine_queries  # noqa: F401
             self.call_later(self._merge_answer_into_facts, number, facts_part, question())
 
         self.run_worker(answer, name=str(number), group=facts_part, thread=True, exclusive=True)
@@ -247,6 +257,8 @@ class DiscoveryApp(GuardedApp):
     def _merge_answer_into_facts(self, query_number: int, part: str, value: Any) -> None:
         from tui_train.facts.gpus.samples import machine_with_new_problems
         from tui_train.facts.types import Machine
+
+        from .machine_queries import facts_with_answer
 
         facts = self.facts or self.initial_facts
         newest = query_number == self._query_numbers.get(part)
@@ -367,5 +379,12 @@ class DiscoveryApp(GuardedApp):
             return  # of the machine before
         self.awaited_parts -= {part}
         known = self.facts is not None and self.facts.machine.hostname
-        if self.other_machine_source and part in QUERY_BY_FACTS_PART and isinstance(error, TuiTrainError) and not known:
+        if self.other_machine_source and part in LOCAL_FACTS_PARTS and isinstance(error, TuiTrainError) and not known:
             self.facts = self._facts_of_unknown_machine(error.message, f"{error.remedy} Then look again.")
+
+
+def _answer_about_part(part: str, profile: Profile, source: "FactsSource | None", typed_host: str) -> Any:
+    """Return the answer of this machine, or all facts of another one, which tells them in one answer."""
+    from .machine_queries import QUERY_BY_FACTS_PART, query_host_and_save_typed
+
+    return query_host_and_save_typed(profile, source, typed_host) if source else QUERY_BY_FACTS_PART[part](profile)

@@ -36,7 +36,8 @@ from textual.pilot import Pilot
 from textual.worker import Worker
 from tui_train.screens.chat.screen import ChatScreen
 from tui_train.screens.compare import CompareScreen
-from tui_train.screens.discovery import machine_queries
+from tui_train.screens.discovery.discovery import LOCAL_FACTS_PARTS
+from tui_train.screens.discovery.machine_queries import QUERY_BY_FACTS_PART
 from tui_train.screens.evaluate import EvaluateScreen
 from tui_train.screens.hardware.screen import HardwareScreen
 from tui_train.screens.home.screen import HomeScreen
@@ -83,7 +84,7 @@ HANDLERS = methods("on")
 # One of each screen and part of one, of the same kind as the others.
 SAMPLED = WORKERS if RUN_WHOLE_MATRICES else sample({owner: (owner, name) for owner, name in WORKERS}.values(), 3)
 HANDLED = HANDLERS if RUN_WHOLE_MATRICES else sample({owner: (owner, name) for owner, name in HANDLERS}.values(), 3)
-ASKED = [*machine_queries.QUERY_BY_FACTS_PART, "help", "recipes"]
+ASKED = [*LOCAL_FACTS_PARTS, "help", "recipes"]
 
 
 def begin_query(app: Any, name: str) -> None:
@@ -104,6 +105,10 @@ def begin_installation(app: Any) -> None:
 OF_THE_APP = {"draft": begin_draft, "install": begin_installation}
 OF_THE_APP["live"] = lambda app: app.screen.post_message(OpenStep("hardware"))
 OF_THE_APP |= {name: partial(begin_query, name=name) for name in sample(ASKED, 4)}
+
+
+def test_every_part_of_the_facts_is_asked_for_in_its_order():
+    assert tuple(QUERY_BY_FACTS_PART) == LOCAL_FACTS_PARTS
 
 
 def test_all_workers_are_found():

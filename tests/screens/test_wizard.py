@@ -33,6 +33,7 @@ from pilot import (
 from support import GIB, UUIDS, inside, living_run_pids, profile, sample
 from textual.widgets import Input
 from tui_train.screens import tuning
+from tui_train.screens.discovery.machine_queries import QUERY_BY_FACTS_PART
 from tui_train.screens.messages import OpenRun, OpenStep, ValueChosen
 from tui_train.screens.run.log_view import LogView
 from tui_train.screens.run.screen import RunScreen
@@ -47,7 +48,6 @@ from tui_train.facts.gpus.samples import CardSample, CardSamples
 from tui_train.facts.machine import container_images, probe
 from tui_train.facts.machine.child_process import ChildResult
 from tui_train.facts.types import ContainerImage, FactGap, Gpu, ResourcesInUse
-from tui_train.places import profile_facts as here
 from tui_train.profile import store
 from tui_train.profile.changes import Change
 from tui_train.profile.fields import profile_with_value
@@ -729,7 +729,7 @@ async def test_an_image_is_looked_into_without_holding_the_screen_up(machine, mo
 @pytest.mark.whole
 async def test_an_image_is_looked_at_once_its_name_is_typed(machine, monkeypatch):
     asked = []
-    monkeypatch.setattr(here, "read_chosen_image", lambda profile: asked.append(profile.container.image) or ())
+    monkeypatch.setitem(QUERY_BY_FACTS_PART, "images", lambda profile: asked.append(profile.container.image) or ())
     async with open_wizard(PRETRAIN_KEY, "enter", size=(120, 50)) as pilot:
         pilot.app.edits.set_profile(profile(inside(image="")))
         await wait_for_workers(pilot)
