@@ -108,6 +108,7 @@ def test_version_and_help():
         (["plan", "a", "b"], "got unexpected extra argument (b)", "`tui-train plan --help`"),
         (["run"], "missing argument 'PROFILE'", "`tui-train run --help`"),
         (["logs", "x", "--attempt=0"], "invalid value for '--attempt': 0", "`tui-train logs --help`"),
+        (["runs", "rm", "last", "--yes", "--on="], "--on needs the name of a host", "`tui-train runs rm --help`"),
         (["logs", "x", "-f", "--attempt=1"], "give --follow or --attempt, not both", "`tui-train logs --help`"),
     ],
 )

@@ -241,10 +241,23 @@ class _CommandGroup(Group):
 
 
 def host_option(help_text: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Return the option that names a host."""
+    """Return the option that names a host; without it `host` is empty, for this machine."""
     return click.option(
-        "--on", "--host", "host", metavar="NAME", shell_complete=lazy_completer("hosts"), help=help_text
+        "--on",
+        "--host",
+        "host",
+        metavar="NAME",
+        shell_complete=lazy_completer("hosts"),
+        callback=_require_host_name,
+        help=help_text,
     )
+
+
+def _require_host_name(_context: click.Context, _parameter: click.Parameter, name: str | None) -> str:
+    # An empty variable of a script is not to mean this machine, where runs may be removed.
+    if name is not None and (not name or name.startswith("-")):
+        raise click.UsageError("--on needs the name of a host.")
+    return name or ""
 
 
 def machine_options(command: Callable[..., None]) -> Callable[..., None]:
@@ -259,26 +272,24 @@ def machine_options(command: Callable[..., None]) -> Callable[..., None]:
     @host_option("For another host, read over ssh: one of `tui-train hosts`, or a name for ssh.")
     @_SLURM_OPTION
     @functools.wraps(command)
-    def with_source(*arguments: Any, machine: Path | None, host: str | None, slurm: bool, **options: Any) -> None:
+    def with_source(*arguments: Any, machine: Path | None, host: str, slurm: bool, **options: Any) -> None:
         command(*arguments, source=facts_source_of_options(machine, host, slurm=slurm), **options)
 
     return with_source
 
 
 def facts_source_of_options(
-    machine: Path | None, host: str | None, toolchain: Path | None = None, *, slurm: bool = False
+    machine: Path | None, host: str, toolchain: Path | None = None, *, slurm: bool = False
 ) -> "FactsSource":
-    """Return the machine that options name; UsageError where they name two, or an invalid host.
+    """Return the machine that options name; UsageError where they name two.
 
     With Slurm a host is where jobs are submitted, and the machine in a file is a node.
     """
     from tui_train.actions.machine_facts import FactsSource
 
-    if machine and host is not None and not slurm:
+    if machine and host and not slurm:
         raise click.UsageError("Give --machine or --on, not both.")
-    if host is not None and (not host or host.startswith("-")):
-        raise click.UsageError("--on needs the name of a host.")
-    return FactsSource(machine, toolchain, host or "", slurm=slurm)
+    return FactsSource(machine, toolchain, host, slurm=slurm)
 
 
 @click.group(

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from tui_train.cli.group import FILE_TYPE, cli, facts_source_of_options, host_option
+from tui_train.cli.group import FILE_TYPE, cli, host_option
 
 
 @cli.group()
@@ -14,11 +14,11 @@ def env() -> None:
 
 @env.command("list", reads="the Pythons of this machine or of --on")
 @host_option("List those of this host.")
-def env_list(host: str | None) -> None:
+def env_list(host: str) -> None:
     """List the Pythons found with what they can train, and the package sets."""
     from tui_train.cli.environments import environments
 
-    environments.print_package_sets_and_pythons(facts_source_of_options(None, host).host)
+    environments.print_package_sets_and_pythons(host)
 
 
 @env.command("create", reads="this machine or --on", writes="the environment")
@@ -35,13 +35,12 @@ def env_list(host: str | None) -> None:
 @click.option("--yes", "-y", is_flag=True, help="Install without asking.")
 @host_option("Create it on this host, by what that has; all paths are those there.")
 def env_create(  # noqa: PLR0913 - one for each option
-    name: str, path: Path | None, python: str, index_url: str, host: str | None, *, yes: bool
+    name: str, path: Path | None, python: str, index_url: str, host: str, *, yes: bool
 ) -> None:
     """Create an environment for training (NAME is hf, hf-images or nemo), with a torch build that supports the GPUs."""
     from tui_train.cli.environments import environments
 
-    on = facts_source_of_options(None, host).host
-    environments.confirm_and_create_environment(on, name, path, python, index_url, yes=yes)
+    environments.confirm_and_create_environment(host, name, path, python, index_url, yes=yes)
 
 
 @cli.group("nemo")

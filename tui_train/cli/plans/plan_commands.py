@@ -48,7 +48,7 @@ _FETCH_OPTION = click.option(
     help="Judge the GPUs for the PyTorch in that file: JSON with torch, cuda and arch_list, as torch prints them.",
 )
 def facts(  # noqa: PLR0913 - one for each option
-    *, as_json: bool, save: Path | None, machine: Path | None, host: str | None, toolchain: Path | None, slurm: bool
+    *, as_json: bool, save: Path | None, machine: Path | None, host: str, toolchain: Path | None, slurm: bool
 ) -> None:
     """Print what this machine has: GPUs and whether they can train, host, Pythons."""
     from tui_train.cli.plans import plans
@@ -273,7 +273,7 @@ def export(  # noqa: PLR0913, PLR0917 - one for each option
 @click.option("--recipe", metavar="NAME", default="", help="Check for this NeMo recipe, such as qwen25_500m.")
 @host_option("Look at it on another host, over ssh: one of `tui-train hosts`, or a name for ssh.")
 @JSON_OPTION
-def image(image: str, engine: str | None, recipe: str, host: str | None, *, as_json: bool) -> None:
+def image(image: str, engine: str | None, recipe: str, host: str, *, as_json: bool) -> None:
     """Print what IMAGE contains, and whether it sees the GPUs; it is never pulled."""
     from tui_train.cli.plans import plans
 
@@ -446,7 +446,7 @@ def data(  # noqa: PLR0913, PLR0917 - one for each option
     length: int | None,
     batch: int | None,
     weights: str,
-    host: str | None,
+    host: str,
     *,
     answers_only: bool,
     as_json: bool,

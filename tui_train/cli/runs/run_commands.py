@@ -63,7 +63,7 @@ def when_free_options(command: Callable[..., None]) -> Callable[..., None]:
 def run(  # noqa: PLR0913 - one parameter an option
     profile: str,
     edits: tuple[str, ...],
-    host: str | None,
+    host: str,
     machine: Path | None,
     array: str | None,
     *,
@@ -101,12 +101,12 @@ def quickstart(edits: tuple[str, ...]) -> None:
 @JSON_OPTION
 @host_option("List the runs on that host, whoever started them.")
 @click.pass_context
-def runs(context: click.Context, host: str | None, *, as_json: bool) -> None:
+def runs(context: click.Context, host: str, *, as_json: bool) -> None:
     """List the runs, newest first, with their state."""
     from tui_train.cli.runs import runs
 
     if context.invoked_subcommand is None:
-        runs.print_runs(host or "", as_json=as_json)
+        runs.print_runs(host, as_json=as_json)
     elif host:
         raise click.UsageError(f"--on only lists: write it after {context.invoked_subcommand}, if that takes it.")
 
@@ -116,7 +116,7 @@ def runs(context: click.Context, host: str | None, *, as_json: bool) -> None:
 @host_option("Remove RUNs of `runs --on NAME` from that host; copies of them here stay.")
 @click.option("--here", is_flag=True, help="Of a run on a host, remove only its folder here.")
 @YES_OPTION
-def runs_rm(runs: tuple[str, ...], host: str | None, *, here: bool, yes: bool) -> None:
+def runs_rm(runs: tuple[str, ...], host: str, *, here: bool, yes: bool) -> None:
     """Remove run folders with their logs and checkpoints, also on their host; a live run has to be stopped first."""
     from tui_train.cli.runs import tidy
 
@@ -156,12 +156,12 @@ def runs_note(run: str, text: str | None) -> None:
 @JSON_OPTION
 @host_option("List what waits on that host.")
 @click.pass_context
-def queue(context: click.Context, host: str | None, *, as_json: bool) -> None:
+def queue(context: click.Context, host: str, *, as_json: bool) -> None:
     """List the runs of all users that wait for GPUs or CPU cores of this machine, in order, and why."""
     from tui_train.cli.runs import queue
 
     if context.invoked_subcommand is None:
-        queue.print_queue(host or "", as_json=as_json)
+        queue.print_queue(host, as_json=as_json)
     elif host:
         raise click.UsageError(f"--on only lists: {context.invoked_subcommand} knows itself where RUN is.")
 
@@ -252,7 +252,7 @@ def resume(run: str, *, detach: bool, force: bool, when_free: "WhenFree") -> Non
 @host_option("Send to that host (one of `tui-train hosts`, or a name for ssh), not to that of the profile.")
 @SET_OPTION
 @click.option("--yes", "-y", is_flag=True, help="Send without asking.")
-def send(profile: str, edits: tuple[str, ...], host: str | None, *, yes: bool) -> None:
+def send(profile: str, edits: tuple[str, ...], host: str, *, yes: bool) -> None:
     """Copy the project, data and model of PROFILE from here to its hosts, to the same paths."""
     from tui_train.cli.runs import send
 
@@ -352,7 +352,7 @@ def metrics(run: str, only: tuple[str, ...], *, as_json: bool, as_csv: bool) -> 
 @_TRUST_OPTION
 @_RESULT_HOST_OPTION
 def merge(  # noqa: PLR0913 - one for each option
-    run: str, folder: str, base: str, python: str, host: str | None, *, trusted: bool
+    run: str, folder: str, base: str, python: str, host: str, *, trusted: bool
 ) -> None:
     """Merge RUN's adapter into its base model, as the new model folder FOLDER, and check that it answers the same.
 
@@ -362,7 +362,7 @@ def merge(  # noqa: PLR0913 - one for each option
     from tui_train.actions.merge import MergeOptions
     from tui_train.cli.results import result
 
-    result.merge_adapter_and_report(run, folder, MergeOptions(base, python, trusted, host or ""))
+    result.merge_adapter_and_report(run, folder, MergeOptions(base, python, trusted, host))
 
 
 @cli.command("try", reads="the result of the run, loaded by the Python that trained")
@@ -388,14 +388,14 @@ def try_(  # noqa: PLR0913 - one for each option
     images: tuple[Path, ...],
     max_tokens: int,
     python: str,
-    host: str | None,
+    host: str,
     base: bool,
     trusted: bool,
 ) -> None:
     """Chat with what RUN made, in the terminal; the model is loaded where the result lies."""
     from tui_train.cli.results import result
 
-    result.chat_with_result(run, prompt, images, max_tokens, python, host or "", base=base, trusted=trusted)
+    result.chat_with_result(run, prompt, images, max_tokens, python, host, base=base, trusted=trusted)
 
 
 @cli.command(
@@ -434,7 +434,7 @@ def evaluate(  # noqa: PLR0913 - one for each option
     against: str,
     checkpoints: bool,
     python: str,
-    host: str | None,
+    host: str,
     trusted: bool,
     as_json: bool,
 ) -> None:
@@ -452,7 +452,7 @@ def evaluate(  # noqa: PLR0913 - one for each option
         max_answer_tokens=max_tokens,
         python=python,
         trusts_model_code=trusted,
-        host=host or "",
+        host=host,
         tasks=tasks,
         chat_template=chat_template,
     )
