@@ -479,7 +479,7 @@ def test_a_lost_quickstart_has_no_duration(monkeypatch, capsys):
     lost = RunStatus(state="lost", started=1795226679.0)
     monkeypatch.setattr(run_and_resume, "stream_run", lambda run, started_here: (Progress(), lost))
     with pytest.raises(SystemExit) as ended:
-        run_and_resume.run_quickstart(())
+        run_and_resume.run_quickstart(edits=())
     assert ended.value.code == 137
     assert "4 lost" in capsys.readouterr().out.splitlines()
 

@@ -1,6 +1,9 @@
 """For programs: `spec` says what can be called, and every answer, dry run and error is the JSON that it says."""
 
+import ast
+import inspect
 import json
+import pkgutil
 import shlex
 import signal
 import subprocess
@@ -8,6 +11,7 @@ import sys
 from copy import deepcopy
 from pathlib import Path
 
+import click
 import msgspec
 import pytest
 import training_results
@@ -26,6 +30,8 @@ from training_results import write_adapter
 from tui_train import __main__
 from tui_train.cli import spec
 from tui_train.cli.app import cli
+from tui_train.cli.plans import plan_commands
+from tui_train.cli.runs import run_commands
 from tui_train.profile import store
 from tui_train.profile.types import Profile
 from tui_train.runs import run_folders
@@ -128,6 +134,28 @@ def test_a_parameter_says_its_type_choices_limits_and_default():
     files = COMMANDS["data"]["arguments"][0]
     assert (files["required"], files["multiple"], files["type"]) == (True, True, "path")
     assert COMMANDS["evaluate"]["exit_codes"] == {"1": "no difference", "2": "worse"}
+
+
+@pytest.mark.parametrize("module", [plan_commands, run_commands])
+def test_what_a_command_calls_takes_the_options_that_it_passes_on(module):
+    for function in ast.parse(inspect.getsource(module)).body:
+        command = getattr(module, getattr(function, "name", ""), None)
+        if not isinstance(command, click.Command):
+            continue
+        names = {each.name for each in command.params if each.expose_value}
+        # Those that become one argument.
+        for several, one in (({"machine", "host", "slurm"}, "source"), ({"waits", "any_gpus"}, "when_free")):
+            names = names - several | {one} if names >= several else names
+        names -= {each.arg for each in (*function.args.args, *function.args.kwonlyargs)}
+        imported = {}
+        for node in ast.walk(function):
+            if isinstance(node, ast.ImportFrom):
+                imported |= {name.asname or name.name: f"{node.module}.{name.name}" for name in node.names}
+            elif isinstance(node, ast.Call) and node.keywords and node.keywords[-1].arg is None:
+                first, *rest = ast.unparse(node.func).split(".")
+                called = pkgutil.resolve_name(".".join((imported[first], *rest)))
+                own = {keyword.arg for keyword in node.keywords[:-1]}
+                inspect.signature(called).bind(*node.args, **dict.fromkeys(names | own))
 
 
 def test_skill_names_no_command_but_where_to_look():

@@ -439,12 +439,12 @@ def test_a_profile_may_name_a_preset_of_ones_own(folder):
 def test_the_command_lists_and_prints_them(folder, capsys):
     (folder / "good.toml").write_text(WHOLE)
     (folder / "bad.toml").write_text("label = 5")
-    printed_presets.print_presets(as_json=False)
+    printed_presets.print_all_presets(as_json=False)
     out = capsys.readouterr()
     assert re.search(r"^  good +Starts your script, does not resume. Takes: micro_batch\.$", out.out, re.MULTILINE)
     assert re.search(r"^  axolotl +Starts python -m axolotl.cli.train, resumes\. Takes:\s+seq", out.out, re.MULTILINE)
     assert "bad.toml" in out.err
-    printed_presets.print_presets(as_json=True)
+    printed_presets.print_all_presets(as_json=True)
     told = {row["name"]: row for row in json.loads(capsys.readouterr().out)}
     assert told["bad"]["preset"] is None
     assert "bad.toml" in told["bad"]["problem"]

@@ -343,7 +343,7 @@ def test_a_value_that_is_a_secret_is_neither_saved_nor_remembered(values):
     ("name", "value"), [("-p ", "hunter2"), ("--wandb_api_key=", "correct-horse"), ("--x ", token("q", "aB3cD4"))]
 )
 def test_what_may_be_a_secret_is_saved_with_a_warning_that_does_not_show_it(name, value, capsys):
-    plans.save_new_profile("one", "quickstart", (f"trainer.arguments={name}{value}",), force=False)
+    plans.save_new_profile("one", like="quickstart", edits=(f"trainer.arguments={name}{value}",), force=False)
     said = capsys.readouterr().err
     assert f"warning: trainer.arguments: {name[:-1]} looks like a secret" in said
     assert value not in said

@@ -21,13 +21,12 @@ from tui_train.setup.machine.toolchain import toolchain_to_judge_cards
 
 
 class FactsSource(NamedTuple):
-    """Where facts come from (a machine file or a host; empty: this machine), and the toolchain to judge for.
+    """Where facts come from: a machine file or a host; empty: this machine.
 
     `slurm`: the training is submitted to Slurm, here or on the host; its nodes are like the machine in the file.
     """
 
     machine_file: Path | None = None
-    toolchain_file: Path | None = None
     host: str = ""
     slurm: bool = False
 
@@ -67,9 +66,11 @@ def require_training_on_this_machine(profile: Profile, action: str) -> Profile:
     return profile
 
 
-def probe_facts_and_toolchain_of_source(source: FactsSource) -> tuple[Facts, Toolchain | None]:
-    """Return the facts of a source, and the toolchain for which to judge the cards."""
-    own = machine_files.load_toolchain_file(source.toolchain_file) if source.toolchain_file else None
+def probe_facts_and_toolchain_of_source(
+    source: FactsSource, toolchain_file: Path | None
+) -> tuple[Facts, Toolchain | None]:
+    """Return the facts of a source, and the toolchain for which to judge the cards: that of a file, if named."""
+    own = machine_files.load_toolchain_file(toolchain_file) if toolchain_file else None
     # Judged for another PyTorch, the Pythons of this machine do not matter.
     facts = (
         Facts(machine=probe.probe_machine()) if own and not source.place.name else source.place.probe_machine_facts()

@@ -83,9 +83,6 @@ PROFILE_ARGUMENT = click.argument("profile", shell_complete=lazy_completer("prof
 RUN_ARGUMENT = click.argument("run", shell_complete=lazy_completer("runs"))
 FILE_TYPE = click.Path(path_type=Path)
 YES_OPTION = click.option("--yes", "-y", is_flag=True, help="Remove without asking.")
-_SLURM_OPTION = click.option(
-    "--slurm", is_flag=True, help="For nodes of the Slurm cluster of this machine, or of the host of --on."
-)
 
 
 def _note_in_context(key: str) -> Callable[[click.Context, click.Parameter, bool], bool]:
@@ -260,36 +257,31 @@ def _require_host_name(_context: click.Context, _parameter: click.Parameter, nam
     return name or ""
 
 
-def machine_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Add the options that name another machine, which become the one argument `source`."""
-
-    @click.option(
-        "--machine",
-        metavar="FILE",
-        type=FILE_TYPE,
-        help=("For the machine that this file describes (written by `facts --save`)."),
-    )
-    @host_option("For another host, read over ssh: one of `tui-train hosts`, or a name for ssh.")
-    @_SLURM_OPTION
-    @functools.wraps(command)
-    def with_source(*arguments: Any, machine: Path | None, host: str, slurm: bool, **options: Any) -> None:
-        command(*arguments, source=facts_source_of_options(machine, host, slurm=slurm), **options)
-
-    return with_source
-
-
-def facts_source_of_options(
-    machine: Path | None, host: str, toolchain: Path | None = None, *, slurm: bool = False
-) -> "FactsSource":
-    """Return the machine that options name; UsageError where they name two.
+def machine_options(
+    machine_help: str = "For the machine that this file describes (written by `facts --save`).",
+    host_help: str = "For another host, read over ssh: one of `tui-train hosts`, or a name for ssh.",
+    slurm_help: str = "For nodes of the Slurm cluster of this machine, or of the host of --on.",
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Return the options that name another machine, which become the one argument `source`.
 
     With Slurm a host is where jobs are submitted, and the machine in a file is a node.
     """
-    from tui_train.actions.machine_facts import FactsSource
 
-    if machine and host and not slurm:
-        raise click.UsageError("Give --machine or --on, not both.")
-    return FactsSource(machine, toolchain, host, slurm=slurm)
+    def add_options(command: Callable[..., None]) -> Callable[..., None]:
+        @click.option("--machine", metavar="FILE", type=FILE_TYPE, help=machine_help)
+        @host_option(host_help)
+        @click.option("--slurm", is_flag=True, help=slurm_help)
+        @functools.wraps(command)
+        def with_source(*arguments: Any, machine: Path | None, host: str, slurm: bool, **options: Any) -> None:
+            from tui_train.actions.machine_facts import FactsSource
+
+            if machine and host and not slurm:
+                raise click.UsageError("Give --machine or --on, not both.")
+            command(*arguments, source=FactsSource(machine, host, slurm=slurm), **options)
+
+        return with_source
+
+    return add_options
 
 
 @click.group(
@@ -298,7 +290,7 @@ def facts_source_of_options(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 @click.version_option(__version__, message="tui-train %(version)s")
-@machine_options
+@machine_options()
 @click.pass_context
 def cli(context: click.Context, source: "FactsSource") -> None:
     """Fine-tune and train models from your terminal. Without a command: the wizard."""

@@ -39,19 +39,19 @@ from tui_train.views.proof_report import claim_text, proof_markdown, verdict_cou
 _JSON_FILE, _MARKDOWN_FILE = "report.json", "REPORT.md"
 
 
-def prove_machine(  # noqa: PLR0913, PLR0917 - one for each option
+def prove_machine(  # noqa: PLR0913 - one for each option
     reference: str,
+    *,
     edits: tuple[str, ...],
     source: FactsSource,
-    names: tuple[str, ...],
+    stages: tuple[str, ...],
     skipped: tuple[str, ...],
     output: Path | None,
-    *,
     again: bool,
     as_json: bool,
 ) -> None:
     """Prove the stages that were not proved yet; exits with an error where a claim differs."""
-    stages = _chosen_stages(names, skipped)
+    chosen = _chosen_stages(stages, skipped)
     profile = apply_edits(load_profile(reference), edits)
     place = _place_to_prove(profile, source)
     profile = machine_profile(profile)
@@ -60,14 +60,14 @@ def prove_machine(  # noqa: PLR0913, PLR0917 - one for each option
     machine = proved_machine(make_setup(profile, facts))
     known = load_proof(folder / _JSON_FILE, machine)
     answers.announce_changes(
-        starts=tuple(stage.name for stage in stages if again or not known.has_completed(stage)),
+        starts=tuple(stage.name for stage in chosen if again or not known.has_completed(stage)),
         writes=(str(folder / _JSON_FILE), str(folder / _MARKDOWN_FILE)),
     )
     create_own_folder(folder)
     proof, made = update_report(folder, machine, ()), dict[str, StageResult]()
-    due = [stage for stage in stages if again or not proof.has_completed(stage)]
+    due = [stage for stage in chosen if again or not proof.has_completed(stage)]
     printer = _ClaimPrinter(quiet=as_json)
-    printer.print_names_of_proved_stages([stage for stage in stages if stage not in due])
+    printer.print_names_of_proved_stages([stage for stage in chosen if stage not in due])
     with defer_signals(lambda text: click.echo(text, err=True)) as interrupts:
         for result in prove_stages(due, profile, ShortRunContext(place, facts, ShortRunObserver(), interrupts)):
             made[result.name] = result

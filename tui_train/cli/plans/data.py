@@ -17,12 +17,13 @@ from tui_train.checks.finding import Finding
 from tui_train.checks.recipe.data import data_findings
 from tui_train.cli.printing import print_json
 from tui_train.facts.data.data_cache import read_data_report
-from tui_train.facts.data.data_report import DataQuestion, DataReport, DataSample, TokenCounts
+from tui_train.facts.data.data_report import DataQuestion, DataReport, DataSample, FinetuneMethod, TokenCounts
 from tui_train.facts.data.data_use import FORMAT_LABELS, EpochSize, epoch_size
 from tui_train.facts.machine import probe, trusted_pythons
 from tui_train.facts.other_machines.remote import PathsNamedByPlan, read_planning_facts
 from tui_train.facts.types import Toolchain
 from tui_train.profile import data_weights, fields
+from tui_train.profile.hosts import host_address
 from tui_train.views import data_text, plain_text
 
 _LINE_WIDTH = 78
@@ -47,31 +48,39 @@ class DataAnswer(msgspec.Struct, frozen=True):
     findings: tuple[Finding, ...]
 
 
-def print_data_report(  # noqa: PLR0913, PLR0917 - one for each option
+def print_data_report(  # noqa: PLR0913 - one for each option
     files: tuple[Path, ...],
-    question: DataQuestion,
-    python: str,
-    global_batch: int,
-    weights: str,
-    host: str,
     *,
+    model: str,
+    revision: str,
+    python: str,
+    method: FinetuneMethod,
+    length: int | None,
+    batch: int | None,
+    weights: str,
+    answers_only: bool,
+    host: str,
     as_json: bool,
 ) -> None:
     """Print what the data here or on a host hold, the findings on stderr.
 
     It exits with an error where they cannot be trained on.
     """
-    question = msgspec.structs.replace(question, weights=_parse_weights(weights, len(files)))
+    question = DataQuestion(
+        files=(), model=model, revision=revision, method=method, length=length or 0,
+        answers_only=answers_only or None, weights=_parse_weights(weights, len(files)),
+    )  # fmt: skip
     if host:
+        address = host_address(host)
         question = msgspec.structs.replace(question, files=_whole_paths_on_host(files, host))
-        interpreter = _choose_python_to_read_data(python, host).python
-        report = read_data_on_host(host, interpreter, question)
+        interpreter = _choose_python_to_read_data(python, address).python
+        report = read_data_on_host(address, interpreter, question)
     else:
         question = _question_with_whole_paths(question, files)
         toolchain = _choose_python_to_read_data(python)
         interpreter = toolchain.python
         report = read_data_report(toolchain, question)
-    findings, epoch = data_findings(report, question), epoch_size(report, question.method, global_batch)
+    findings, epoch = data_findings(report, question), epoch_size(report, question.method, batch or 0)
     if as_json:
         print_json(DataAnswer(interpreter, question, report, epoch, findings))
     else:

@@ -31,7 +31,7 @@ class ExaminationAnswer(Examination, frozen=True, kw_only=True):
 
 
 def examine_profile(
-    reference: str, edits: tuple[str, ...], source: FactsSource, max_seconds: float, *, as_json: bool
+    reference: str, *, edits: tuple[str, ...], source: FactsSource, seconds: float, as_json: bool
 ) -> None:
     """Test how the processes of a profile communicate; exits with an error where they do not."""
     profile = apply_edits(load_profile(reference), edits)
@@ -47,7 +47,7 @@ def examine_profile(
     observer = ShortRunObserver() if as_json else _ExchangePrinter(communication_test_title(setup))
     with defer_signals(lambda text: click.echo(text, err=True)) as interrupts:
         run_context = ShortRunContext(chosen.place, facts, observer, interrupts)
-        examination = examine_communication(profile, run_context, max_seconds)
+        examination = examine_communication(profile, run_context, seconds)
     if interrupts.number:
         # What was begun is ended and removed.
         sys.exit(interrupts.exit_code)

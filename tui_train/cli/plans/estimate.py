@@ -3,12 +3,18 @@
 import click
 from msgspec import UNSET, Struct, UnsetType
 
-from tui_train.actions.machine_facts import FactsSource, probe_facts_for_profile, require_training_on_this_machine
+from tui_train.actions.machine_facts import FactsSource, probe_facts_for_profile
 from tui_train.base.errors import Unavailable
 from tui_train.base.text import percent, size_text, typeset_ascii, visible
 from tui_train.checks import find_problems
 from tui_train.cli import printing
-from tui_train.cli.plans.plans import apply_edits, facts_with_fetched_config, load_profile, unknown_sizes_remedy
+from tui_train.cli.plans.plans import (
+    apply_edits,
+    facts_with_fetched_config,
+    load_profile,
+    require_this_machine,
+    unknown_sizes_remedy,
+)
 from tui_train.facts.models.dimensions import ModelDimensions
 from tui_train.memory import trace as traces
 from tui_train.memory.data_defaults import make_setup
@@ -64,7 +70,13 @@ class EstimateAnswer(Struct, frozen=True, kw_only=True):
 
 
 def print_estimate(  # noqa: PLR0913 - one for each option
-    reference: str, edits: tuple[str, ...], method: str, source: FactsSource, *, as_json: bool, fetch: bool
+    reference: str,
+    *,
+    edits: tuple[str, ...],
+    source: FactsSource,
+    method: str,
+    fetch: bool,
+    as_json: bool,
 ) -> None:
     """Print the memory of each phase and whether it fits; `method` is "", "trace" or "measure".
 
@@ -72,7 +84,7 @@ def print_estimate(  # noqa: PLR0913 - one for each option
     """
     profile = apply_edits(load_profile(reference), edits)
     if method:
-        require_training_on_this_machine(profile, f"--{method}")
+        require_this_machine(f"--{method}", profile, source)
     facts = probe_facts_for_profile(profile, source, printing.report_waiting)
     if fetch:
         facts = facts_with_fetched_config(profile, facts, source)

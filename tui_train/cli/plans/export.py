@@ -28,7 +28,7 @@ from tui_train.runs import run_folders
 from tui_train.setup.machine.container import ISOLATING_ENGINES
 
 
-def export_plan(reference: str, folder: Path, edits: tuple[str, ...], source: FactsSource, *, force: bool) -> None:
+def export_plan(reference: str, folder: Path, *, edits: tuple[str, ...], source: FactsSource, force: bool) -> None:
     """Write the files of a profile's plan to a folder."""
     profile = plans.apply_edits(plans.load_profile(reference), edits)
     source = machine_facts.source_for_profile(profile, source)
@@ -53,14 +53,14 @@ def export_plan(reference: str, folder: Path, edits: tuple[str, ...], source: Fa
     plans.print_notes_for_other_machines(made_plan)
 
 
-def export_manifest(  # noqa: PLR0913, PLR0917 - one for each option
+def export_manifest(  # noqa: PLR0913 - one for each option
     manifest_name: str,
+    claims: Sequence[str],
     reference: str,
     folder: Path,
+    *,
     edits: tuple[str, ...],
     source: FactsSource,
-    claims: Sequence[str],
-    *,
     force: bool,
 ) -> None:
     """Write the files of a profile's plan, and the manifest by which a cluster runs it, to a folder."""

@@ -36,8 +36,10 @@ class ImportAnswer(Struct, frozen=True, kw_only=True):
     words: tuple[WordsAnswer, ...]
 
 
-def import_training(words: tuple[str, ...], name: str, edits: tuple[str, ...], *, force: bool, as_json: bool) -> None:
+def import_training(words: tuple[str, ...], *, name: str, edits: tuple[str, ...], force: bool, as_json: bool) -> None:
     """Print what becomes of the words of a command, and save the profile unless it is only shown."""
+    if words[0].startswith("-") and words[0] != "-":
+        raise click.NoSuchOption(words[0].partition("=")[0])
     folder = Path.cwd()
     if words == ("-",):
         imported = imports.import_text(sys.stdin.read(MAX_TEXT_CHARACTERS + 1), folder)

@@ -1,7 +1,7 @@
 """The commands about machines, profiles, plans and data."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 import click
 
@@ -12,15 +12,10 @@ from tui_train.cli.group import (
     SET_OPTION,
     YES_OPTION,
     cli,
-    facts_source_of_options,
     host_option,
     lazy_completer,
     machine_options,
 )
-
-if TYPE_CHECKING:
-    from tui_train.actions.machine_facts import FactsSource
-    from tui_train.facts.data.data_report import FinetuneMethod
 
 _FETCH_OPTION = click.option(
     "--fetch-config",
@@ -38,22 +33,22 @@ _FETCH_OPTION = click.option(
 )
 @JSON_OPTION
 @click.option("--save", metavar="FILE", type=FILE_TYPE, help="Write a machine file that a bug report can carry.")
-@click.option("--machine", metavar="FILE", type=FILE_TYPE, help="Show the machine in that file, not this one.")
-@host_option("Show another host, read over ssh: one of `tui-train hosts`, or a name for ssh.")
-@click.option("--slurm", is_flag=True, help="Show the partitions of the Slurm cluster, and a node of the default one.")
+@machine_options(
+    machine_help="Show the machine in that file, not this one.",
+    host_help="Show another host, read over ssh: one of `tui-train hosts`, or a name for ssh.",
+    slurm_help="Show the partitions of the Slurm cluster, and a node of the default one.",
+)
 @click.option(
     "--toolchain",
     metavar="FILE",
     type=FILE_TYPE,
     help="Judge the GPUs for the PyTorch in that file: JSON with torch, cuda and arch_list, as torch prints them.",
 )
-def facts(  # noqa: PLR0913 - one for each option
-    *, as_json: bool, save: Path | None, machine: Path | None, host: str, toolchain: Path | None, slurm: bool
-) -> None:
+def facts(**options: Any) -> None:
     """Print what this machine has: GPUs and whether they can train, host, Pythons."""
     from tui_train.cli.plans import plans
 
-    plans.print_facts(as_json=as_json, source=facts_source_of_options(machine, host, toolchain, slurm=slurm), save=save)
+    plans.print_facts(**options)
 
 
 @cli.command(
@@ -75,14 +70,12 @@ def facts(  # noqa: PLR0913 - one for each option
 @_FETCH_OPTION
 @JSON_OPTION
 @SET_OPTION
-@machine_options
-def plan(  # noqa: PLR0913 - one for each option
-    profile: str, edits: tuple[str, ...], source: "FactsSource", *, against: str | None, fetch: bool, as_json: bool
-) -> None:
+@machine_options()
+def plan(profile: str, **options: Any) -> None:
     """Print what a profile would start, and its problems."""
     from tui_train.cli.plans import plans
 
-    plans.print_plan(profile, edits, source, as_json=as_json, against=against, fetch=fetch)
+    plans.print_plan(profile, **options)
 
 
 @cli.command(
@@ -97,26 +90,15 @@ def plan(  # noqa: PLR0913 - one for each option
 @_FETCH_OPTION
 @JSON_OPTION
 @SET_OPTION
-@machine_options
-def estimate(  # noqa: PLR0913 - one for each option
-    profile: str,
-    edits: tuple[str, ...],
-    source: "FactsSource",
-    *,
-    trace: bool,
-    measure: bool,
-    fetch: bool,
-    as_json: bool,
-) -> None:
+@machine_options()
+def estimate(profile: str, *, trace: bool, measure: bool, **options: Any) -> None:
     """Estimate a training's memory by phase, and whether it fits."""
     from tui_train.cli.plans import estimate
 
     if trace and measure:
         raise click.UsageError("Give --trace or --measure, not both.")
     method = "trace" if trace else "measure" if measure else ""
-    if method and source.is_other_machine_or_cluster:
-        raise click.UsageError(f"--{method} runs on this machine: leave out --machine, --on and --slurm.")
-    estimate.print_estimate(profile, edits, method, source, as_json=as_json, fetch=fetch)
+    estimate.print_estimate(profile, method=method, **options)
 
 
 @cli.command(
@@ -142,27 +124,15 @@ def estimate(  # noqa: PLR0913 - one for each option
 @click.option("--dry-run", is_flag=True, help="Show what would be tried, and try nothing.")
 @JSON_OPTION
 @SET_OPTION
-@machine_options
-def tune(  # noqa: PLR0913 - one for each option
-    profile: str,
-    edits: tuple[str, ...],
-    precisions: tuple[str, ...],
-    seconds: int,
-    source: "FactsSource",
-    *,
-    when_free: bool,
-    dry_run: bool,
-    as_json: bool,
-) -> None:
+@machine_options()
+def tune(profile: str, *, dry_run: bool, seconds: int, when_free: bool, **options: Any) -> None:
     """Find the fastest micro batch and activation checkpointing that fit, by a few short real trainings."""
     from tui_train.cli.runs import tune
 
     if dry_run:
-        tune.print_settings_to_try(profile, edits, precisions, source, as_json=as_json)
-        return
-    if source.machine_file or source.slurm:
-        raise click.UsageError("trials run on this machine or on a host: with --machine or --slurm add --dry-run.")
-    tune.tune_profile(profile, edits, precisions, seconds, source, when_free=when_free, as_json=as_json)
+        tune.print_settings_to_try(profile, **options)
+    else:
+        tune.tune_profile(profile, seconds=seconds, when_free=when_free, **options)
 
 
 @cli.command(
@@ -186,38 +156,34 @@ def tune(  # noqa: PLR0913 - one for each option
 @click.option("--again", is_flag=True, help="With --cards: repeat also what was proved before.")
 @JSON_OPTION
 @SET_OPTION
-@machine_options
-def doctor(  # noqa: PLR0913 - one for each option
+@machine_options()
+def doctor(  # noqa: PLR0913 - those of --cards
     profile: str,
-    edits: tuple[str, ...],
-    source: "FactsSource",
     *,
-    seconds: int,
     cards: bool,
     stages: tuple[str, ...],
     skipped: tuple[str, ...],
     output: Path | None,
     again: bool,
-    as_json: bool,
+    seconds: int,
+    **options: Any,
 ) -> None:
     """Test whether the processes of a profile reach each other, and what helps where they do not.
 
     With --cards: prove on a machine what this program claims of it, with PROFILE's Python and GPUs, in a report.
     """
-    if cards:
-        from tui_train.cli.plans import cards as proofs
-
-        proofs.prove_machine(
-            profile or "quickstart", edits, source, stages, skipped, output, again=again, as_json=as_json
-        )
-        return
     from tui_train.cli.plans import doctor
 
+    if cards:
+        from tui_train.cli.plans.cards import prove_machine
+
+        prove_machine(profile or "quickstart", stages=stages, skipped=skipped, output=output, again=again, **options)
+        return
     if not profile:
         raise click.UsageError("Name a profile (tui-train doctor quickstart), or test the machine itself: --cards.")
     if stages or skipped or output or again:
         raise click.UsageError("--stage, --skip, --output and --again need --cards.")
-    doctor.examine_profile(profile, edits, source, seconds, as_json=as_json)
+    doctor.examine_profile(profile, seconds=seconds, **options)
 
 
 @cli.command(
@@ -242,26 +208,17 @@ def doctor(  # noqa: PLR0913 - one for each option
 )
 @click.option("--force", is_flag=True, help="Overwrite existing files.")
 @SET_OPTION
-@machine_options
-def export(  # noqa: PLR0913, PLR0917 - one for each option
-    profile: str,
-    folder: Path,
-    edits: tuple[str, ...],
-    kind: str | None,
-    claims: tuple[str, ...],
-    source: "FactsSource",
-    *,
-    force: bool,
-) -> None:
+@machine_options()
+def export(profile: str, folder: Path, *, kind: str | None, claims: tuple[str, ...], **options: Any) -> None:
     """Write launch.sh and what it needs to FOLDER, with `--for` a manifest for Kubernetes or SkyPilot."""
     from tui_train.cli.plans import export as exports
 
     if kind:
-        exports.export_manifest(kind, profile, folder, edits, source, claims, force=force)
+        exports.export_manifest(kind, claims, profile, folder, **options)
     elif claims:
         raise click.UsageError("--claim needs --for jobset or --for trainjob.")
     else:
-        exports.export_plan(profile, folder, edits, source, force=force)
+        exports.export_plan(profile, folder, **options)
 
 
 @cli.command(
@@ -273,12 +230,11 @@ def export(  # noqa: PLR0913, PLR0917 - one for each option
 @click.option("--recipe", metavar="NAME", default="", help="Check for this NeMo recipe, such as qwen25_500m.")
 @host_option("Look at it on another host, over ssh: one of `tui-train hosts`, or a name for ssh.")
 @JSON_OPTION
-def image(image: str, engine: str | None, recipe: str, host: str, *, as_json: bool) -> None:
+def image(image: str, **options: Any) -> None:
     """Print what IMAGE contains, and whether it sees the GPUs; it is never pulled."""
     from tui_train.cli.plans import plans
 
-    source = facts_source_of_options(None, host)
-    plans.print_image_check(image, engine or "", recipe, source.host, as_json=as_json)
+    plans.print_image_check(image, **options)
 
 
 @cli.group(invoke_without_command=True, reads="the saved profiles", answer="tui_train.cli.plans.plans:SavedProfiles")
@@ -295,23 +251,21 @@ def profiles(context: click.Context, *, as_json: bool) -> None:
 @profiles.command("rm", removes="the saved profiles")
 @click.argument("names", nargs=-1, required=True, metavar="NAME...")
 @YES_OPTION
-def profiles_rm(names: tuple[str, ...], *, yes: bool) -> None:
+def profiles_rm(names: tuple[str, ...], **options: Any) -> None:
     """Remove saved profiles; their runs stay."""
     from tui_train.cli.runs import tidy
 
-    tidy.remove_profiles(names, yes=yes)
+    tidy.remove_profiles(names, **options)
 
 
 @profiles.command("change", reads="the profile", writes="the profile")
 @click.argument("name", shell_complete=lazy_completer("profiles"))
 @SET_OPTION
-def profiles_change(name: str, edits: tuple[str, ...]) -> None:
+def profiles_change(name: str, **options: Any) -> None:
     """Change values of the saved profile NAME; the others stay."""
     from tui_train.cli.plans import plans
 
-    if not edits:
-        raise click.UsageError("Nothing to change: give values with --set KEY=VALUE.")
-    plans.change_saved_profile(name, edits)
+    plans.change_saved_profile(name, **options)
 
 
 @profiles.command("mv", reads="the profile", writes="the profile NEW", removes="the profile NAME")
@@ -345,11 +299,11 @@ def profiles_cp(name: str, new: str) -> None:
 )
 @click.option("--force", is_flag=True, help="Replace a saved profile of that name.")
 @SET_OPTION
-def new(name: str, like: str, edits: tuple[str, ...], *, force: bool) -> None:
+def new(name: str, **options: Any) -> None:
     """Save a profile under NAME."""
     from tui_train.cli.plans import plans
 
-    plans.save_new_profile(name, like, edits, force=force)
+    plans.save_new_profile(name, **options)
 
 
 @cli.command(
@@ -366,48 +320,41 @@ def new(name: str, like: str, edits: tuple[str, ...], *, force: bool) -> None:
 @click.option("--force", is_flag=True, help="Replace a saved profile of that name.")
 @JSON_OPTION
 @SET_OPTION
-def import_command(words: tuple[str, ...], name: str, edits: tuple[str, ...], *, force: bool, as_json: bool) -> None:
+def import_command(words: tuple[str, ...], **options: Any) -> None:
     """Save a profile of a command line, a script or YAML that trains elsewhere; show what becomes of each word."""
     from tui_train.cli.plans import imports
 
-    if words[0].startswith("-") and words[0] != "-":
-        raise click.NoSuchOption(words[0].partition("=")[0])
-    imports.import_training(words, name, edits, force=force, as_json=as_json)
+    imports.import_training(words, **options)
 
 
 @cli.command(answer="tui_train.cli.plans.keys:Keys")
 @click.argument("word", required=False, default="")
 @JSON_OPTION
-def keys(word: str, *, as_json: bool) -> None:
+def keys(word: str, **options: Any) -> None:
     """List the keys of a profile, or those with WORD in them: meaning, allowed values, default."""
-    from tui_train.cli.plans import keys as listing
+    from tui_train.cli.plans import keys
 
-    listing.print_keys(word, as_json=as_json)
+    keys.print_keys(word, **options)
 
 
 @cli.command(reads="the presets", answer="tui_train.cli.plans.presets:Presets")
 @click.argument("name", required=False)
 @JSON_OPTION
-def presets(name: str | None, *, as_json: bool) -> None:
+def presets(name: str, **options: Any) -> None:
     """List the presets and what they pass to a script; with NAME, print that preset as a template."""
     from tui_train.cli.plans import presets
 
-    if name and as_json:
-        raise click.UsageError("Give NAME or --json, not both: a preset is printed as TOML.")
-    if name:
-        presets.print_preset(name)
-    else:
-        presets.print_presets(as_json=as_json)
+    presets.print_presets(name, **options)
 
 
 @cli.command(reads="the NeMo of a Python", answer="tui_train.cli.environments.environments:Recipes")
 @click.option("--python", metavar="PATH", default="", help="Use this Python, not the first one with NeMo.")
 @JSON_OPTION
-def recipes(python: str, *, as_json: bool) -> None:
+def recipes(**options: Any) -> None:
     """List the NeMo recipes that a Python has."""
     from tui_train.cli.environments import environments
 
-    environments.print_nemo_recipes(python, as_json=as_json)
+    environments.print_nemo_recipes(**options)
 
 
 @cli.command(reads="FILES, here or on --on", answer="tui_train.cli.plans.data:DataAnswer")
@@ -437,29 +384,11 @@ def recipes(python: str, *, as_json: bool) -> None:
 @click.option("--answers-only", is_flag=True, help="Learn only what the assistant says.")
 @host_option("Read it on this host: FILES, the model and the Python are those there.")
 @JSON_OPTION
-def data(  # noqa: PLR0913, PLR0917 - one for each option
-    files: tuple[Path, ...],
-    model: str,
-    revision: str,
-    python: str,
-    method: "FinetuneMethod",
-    length: int | None,
-    batch: int | None,
-    weights: str,
-    host: str,
-    *,
-    answers_only: bool,
-    as_json: bool,
-) -> None:
+def data(files: tuple[Path, ...], **options: Any) -> None:
     """Print what training data holds, what is wrong with it, and what the model would learn."""
     from tui_train.cli.plans import data
-    from tui_train.facts.data.data_report import DataQuestion
 
-    question = DataQuestion(
-        files=(), model=model, revision=revision, method=method, length=length or 0, answers_only=answers_only or None
-    )
-    on = facts_source_of_options(None, host).place.host
-    data.print_data_report(files, question, python, batch or 0, weights, on, as_json=as_json)
+    data.print_data_report(files, **options)
 
 
 @cli.group(
@@ -481,11 +410,11 @@ def hosts(context: click.Context, *, as_json: bool) -> None:
 @click.argument("name")
 @click.argument("address", default="")
 @click.option("--force", is_flag=True, help="Replace a host of that name.")
-def hosts_add(name: str, address: str, *, force: bool) -> None:
+def hosts_add(name: str, address: str, **options: Any) -> None:
     """Save the host at ADDRESS, as ssh takes it, under NAME; without ADDRESS the name is the address."""
     from tui_train.cli.plans import hosts
 
-    hosts.add_saved_host(name, address, force=force)
+    hosts.add_saved_host(name, address, **options)
 
 
 @hosts.command(

@@ -116,21 +116,21 @@ def facts_answer() -> type[Struct]:
     )
 
 
-def print_facts(*, as_json: bool, source: FactsSource, save: Path | None) -> None:
-    """Print the facts of a machine, and write them to `save`, if given."""
+def print_facts(*, source: FactsSource, toolchain: Path | None, save: Path | None, as_json: bool) -> None:
+    """Print the facts of a machine, and write them to `save`, if given; `toolchain` is a file of another PyTorch."""
     if save:
         machine_files.refuse_to_overwrite(save)
-    machine_facts, toolchain = machines.probe_facts_and_toolchain_of_source(source)
+    machine_facts, judged_for = machines.probe_facts_and_toolchain_of_source(source, toolchain)
     if as_json:
-        printing.print_json(machines.facts_as_json_data(machine_facts, toolchain))
+        printing.print_json(machines.facts_as_json_data(machine_facts, judged_for))
     else:
-        verdicts = gpu_verdicts(machine_facts.machine.gpus, toolchain, machine_facts.machine.driver_cuda)
+        verdicts = gpu_verdicts(machine_facts.machine.gpus, judged_for, machine_facts.machine.driver_cuda)
         if machine_facts.cluster:
             click.echo(clusters.cluster_table_text(machine_facts.cluster, printing.terminal_width_or_none()) + "\n")
         click.echo(
             plain_text.facts_text(
                 machine_facts,
-                toolchain,
+                judged_for,
                 recommended_uuids(machine_facts.machine.gpus, verdicts),
                 printing.terminal_width_or_none(),
             )
@@ -141,7 +141,7 @@ def print_facts(*, as_json: bool, source: FactsSource, save: Path | None) -> Non
 
 
 def print_plan(  # noqa: PLR0913 - one for each option
-    reference: str, edits: tuple[str, ...], source: FactsSource, *, as_json: bool, against: str | None, fetch: bool
+    reference: str, *, edits: tuple[str, ...], source: FactsSource, against: str | None, fetch: bool, as_json: bool
 ) -> None:
     """Print the plan of a profile, its findings on stderr; exits where an error forbids a plan.
 
@@ -182,9 +182,7 @@ def print_plan(  # noqa: PLR0913 - one for each option
 
 def facts_with_fetched_config(profile: Profile, facts: Facts, source: FactsSource) -> Facts:
     """Return the facts with the shape of a model whose config.json is fetched now; nothing is where it is known."""
-    if source.is_other_machine_or_cluster:
-        raise click.UsageError("--fetch-config runs on this machine: leave out --machine, --on and --slurm.")
-    machines.require_training_on_this_machine(profile, "--fetch-config")
+    require_this_machine("--fetch-config", profile, source)
     setup = make_setup(profile, facts)
     if setup.recipe_problem:
         raise setup.recipe_problem
@@ -195,6 +193,13 @@ def facts_with_fetched_config(profile: Profile, facts: Facts, source: FactsSourc
     path = model_config.fetch_model_config(profile, facts.hub, name)
     click.echo(f"fetched {visible(str(path))} ({size_text(path.stat().st_size)})", err=True)
     return model_config.read_model_shape_into_facts(profile, facts, name)
+
+
+def require_this_machine(option: str, profile: Profile, source: FactsSource) -> None:
+    """Raise UsageError or BadInput where an option that runs here is given for another machine or the cluster."""
+    if source.is_other_machine_or_cluster:
+        raise click.UsageError(f"{option} runs on this machine: leave out --machine, --on and --slurm.")
+    machines.require_training_on_this_machine(profile, option)
 
 
 def unknown_sizes_remedy(model: str, facts: Facts) -> str:
@@ -231,7 +236,7 @@ def print_notes_for_other_machines(made_plan: Plan) -> None:
         click.echo("\n".join(made_plan.notes))
 
 
-def print_image_check(name: str, engine: str, recipe: str, host: str, *, as_json: bool) -> None:
+def print_image_check(name: str, *, engine: str | None, recipe: str, host: str, as_json: bool) -> None:
     """Print what an image on a host (empty: this machine) contains; exits with an error where it cannot train."""
     run = run_command_on(host)
     engine = engine or container_images.choose_engine(name, container_images.read_engines(run))
@@ -259,16 +264,18 @@ def print_profiles(*, as_json: bool) -> None:
         )
 
 
-def save_new_profile(name: str, base: str, edits: tuple[str, ...], *, force: bool) -> None:
-    """Save the profile `base` with edits under a new name."""
-    profile = apply_edits(fields.profile_with_value(load_profile(base), "name", name), edits)
+def save_new_profile(name: str, *, like: str, edits: tuple[str, ...], force: bool) -> None:
+    """Save the profile `like` with edits under a new name."""
+    profile = apply_edits(fields.profile_with_value(load_profile(like), "name", name), edits)
     if not force:
         store.refuse_to_replace_profile(profile.name)
     _save_profile_and_report(profile, overwrite=force)
 
 
-def change_saved_profile(name: str, edits: tuple[str, ...]) -> None:
+def change_saved_profile(name: str, *, edits: tuple[str, ...]) -> None:
     """Save a saved profile with edits; what they do not name stays."""
+    if not edits:
+        raise click.UsageError("Nothing to change: give values with --set KEY=VALUE.")
     _save_profile_and_report(
         apply_edits(store.load_profile_file(str(store.saved_profile_path(name))), edits), overwrite=True
     )

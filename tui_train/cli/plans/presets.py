@@ -33,7 +33,17 @@ class PresetAnswer(Struct, frozen=True, kw_only=True):
 Presets = tuple[PresetAnswer, ...]
 
 
-def print_presets(*, as_json: bool) -> None:
+def print_presets(name: str | None, *, as_json: bool) -> None:
+    """Print one preset as TOML, or a list of all."""
+    if name and as_json:
+        raise click.UsageError("Give NAME or --json, not both: a preset is printed as TOML.")
+    if name:
+        print_preset(name)
+    else:
+        print_all_presets(as_json=as_json)
+
+
+def print_all_presets(*, as_json: bool) -> None:
     """Print all presets, the user's own last; those that cannot be used go to stderr with the reason."""
     own = user_presets()
     usable = {name: preset.preset for name, preset in own.items() if preset.preset}

@@ -59,12 +59,12 @@ from tui_train.views.run_ends import next_commands_text
 
 def run_profile(  # noqa: PLR0913 - one for each option
     reference: str,
+    *,
     edits: tuple[str, ...],
     source: FactsSource,
-    *,
     detach: bool,
-    array: str,
-    when_free: WhenFree = "",
+    array: str | None,
+    when_free: WhenFree,
 ) -> None:
     """Start a profile's run here, on a host or by Slurm, and follow it unless detached; or an array of runs."""
     with _report_interrupted_start():
@@ -101,7 +101,7 @@ def run_profile(  # noqa: PLR0913 - one for each option
         _follow_to_end_or_detach(started, interrupts, detach=detach)
 
 
-def resume_run(reference: str, *, detach: bool, force: bool, when_free: WhenFree = "") -> None:
+def resume_run(reference: str, *, detach: bool, force: bool, when_free: WhenFree) -> None:
     """Start a run's script again; it resumes from the newest complete checkpoint, or is refused unless `force`."""
     run_dir = run_folders.find_run(reference)
     # What was heard last of a run in a queue or on a host may no longer be so.
@@ -138,7 +138,7 @@ def resume_run(reference: str, *, detach: bool, force: bool, when_free: WhenFree
         _follow_to_end_or_detach(run_dir, interrupts, detach=detach)
 
 
-def run_quickstart(edits: tuple[str, ...]) -> None:
+def run_quickstart(*, edits: tuple[str, ...]) -> None:
     """Plan, train and report with defaults."""
     with _report_interrupted_start():
         prepared, plan, on_cpu = _plan_quickstart(edits)

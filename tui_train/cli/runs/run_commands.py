@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any
 
 import click
 
@@ -15,13 +15,10 @@ from tui_train.cli.group import (
     SET_OPTION,
     YES_OPTION,
     cli,
-    facts_source_of_options,
     host_option,
     lazy_completer,
+    machine_options,
 )
-
-if TYPE_CHECKING:
-    from tui_train.runs.local_start import WhenFree
 
 
 def when_free_options(command: Callable[..., None]) -> Callable[..., None]:
@@ -50,9 +47,11 @@ def when_free_options(command: Callable[..., None]) -> Callable[..., None]:
 )
 @PROFILE_ARGUMENT
 @click.option("--detach", is_flag=True, help="Start it and return at once.")
-@host_option("On that host, over ssh: one of `tui-train hosts`, or a name for ssh; nothing is installed there.")
-@click.option("--slurm", is_flag=True, help="As a job of Slurm, submitted from here, or from the host of --on.")
-@click.option("--machine", metavar="FILE", type=FILE_TYPE, help="With --slurm: facts of a node (`facts --save` there).")
+@machine_options(
+    machine_help="With --slurm: facts of a node (`facts --save` there).",
+    host_help="On that host, over ssh: one of `tui-train hosts`, or a name for ssh; nothing is installed there.",
+    slurm_help="As a job of Slurm, submitted from here, or from the host of --on.",
+)
 @when_free_options
 @click.option(
     "--array",
@@ -60,37 +59,20 @@ def when_free_options(command: Callable[..., None]) -> Callable[..., None]:
     help="Start a run for each value of a key, or of your script's --ARGUMENT, and return.",
 )
 @SET_OPTION
-def run(  # noqa: PLR0913 - one parameter an option
-    profile: str,
-    edits: tuple[str, ...],
-    host: str,
-    machine: Path | None,
-    array: str | None,
-    *,
-    slurm: bool,
-    detach: bool,
-    when_free: "WhenFree",
-) -> None:
+def run(profile: str, **options: Any) -> None:
     """Run a profile and show its log; the run continues when the connection is lost."""
     from tui_train.cli.runs import run_and_resume
 
-    run_and_resume.run_profile(
-        profile,
-        edits,
-        facts_source_of_options(machine, host, slurm=slurm),
-        detach=detach,
-        array=array or "",
-        when_free=when_free,
-    )
+    run_and_resume.run_profile(profile, **options)
 
 
 @cli.command(reads="this machine", writes="a run folder", starts="the training, to its end", trained="always")
 @SET_OPTION
-def quickstart(edits: tuple[str, ...]) -> None:
+def quickstart(**options: Any) -> None:
     """Train a small model on sample text from start to end, with defaults."""
     from tui_train.cli.runs import run_and_resume
 
-    run_and_resume.run_quickstart(edits)
+    run_and_resume.run_quickstart(**options)
 
 
 @cli.group(
@@ -188,7 +170,7 @@ def queue_last(run: str) -> None:
 @RUN_ARGUMENT
 @click.option("--follow", "-f", is_flag=True, help="Follow until the run ends.")
 @click.option("--attempt", type=click.IntRange(min=1), help="Show only this attempt.")
-def logs(run: str, attempt: int | None, *, follow: bool) -> None:
+def logs(run: str, *, attempt: int | None, follow: bool) -> None:
     """Print the log of RUN (an id, its beginning, `last`, a folder, or a profile: its newest run)."""
     from tui_train.cli.runs import watch
 
@@ -201,11 +183,11 @@ def logs(run: str, attempt: int | None, *, follow: bool) -> None:
 @click.argument("log", shell_complete=lazy_completer("logs"))
 @click.option("--exit-code", type=int, metavar="N", help="Exit code of the training, if known.")
 @JSON_OPTION
-def diagnose(log: str, exit_code: int | None, *, as_json: bool) -> None:
+def diagnose(log: str, **options: Any) -> None:
     """Print why LOG's training failed and what to do: any log, `-`, or a run (an id, `last`, a folder, a profile)."""
     from tui_train.cli.results import diagnose
 
-    diagnose.print_diagnosis(log, exit_code, as_json=as_json)
+    diagnose.print_diagnosis(log, **options)
 
 
 @cli.command(reads="the run folder", trained="without a terminal")
@@ -220,11 +202,11 @@ def attach(run: str) -> None:
 @cli.command(reads="the run folders", stops="the runs, with every process of them")
 @click.argument("runs", nargs=-1, required=True, metavar="RUN...", shell_complete=lazy_completer("runs"))
 @click.option("--now", is_flag=True, help="Stop at once, without time to save.")
-def stop(runs: tuple[str, ...], *, now: bool) -> None:
+def stop(runs: tuple[str, ...], **options: Any) -> None:
     """End RUNS and every process of them; `last` is the newest run that is live."""
     from tui_train.cli.runs.runs import stop_runs_and_report
 
-    stop_runs_and_report(runs, at_once=now)
+    stop_runs_and_report(runs, **options)
 
 
 @cli.command(
@@ -237,11 +219,11 @@ def stop(runs: tuple[str, ...], *, now: bool) -> None:
 @click.option("--detach", is_flag=True, help="Start it and return at once.")
 @click.option("--force", is_flag=True, help="Also start a run that would fail again, or has finished.")
 @when_free_options
-def resume(run: str, *, detach: bool, force: bool, when_free: "WhenFree") -> None:
+def resume(run: str, **options: Any) -> None:
     """Start RUN's script again: it resumes from the newest complete checkpoint."""
     from tui_train.cli.runs import run_and_resume
 
-    run_and_resume.resume_run(run, detach=detach, force=force, when_free=when_free)
+    run_and_resume.resume_run(run, **options)
 
 
 @cli.command(
@@ -252,22 +234,21 @@ def resume(run: str, *, detach: bool, force: bool, when_free: "WhenFree") -> Non
 @host_option("Send to that host (one of `tui-train hosts`, or a name for ssh), not to that of the profile.")
 @SET_OPTION
 @click.option("--yes", "-y", is_flag=True, help="Send without asking.")
-def send(profile: str, edits: tuple[str, ...], host: str, *, yes: bool) -> None:
+def send(profile: str, **options: Any) -> None:
     """Copy the project, data and model of PROFILE from here to its hosts, to the same paths."""
     from tui_train.cli.runs import send
 
-    source = facts_source_of_options(None, host)
-    send.send_profile_files(profile, edits, source, confirmed=yes)
+    send.send_profile_files(profile, **options)
 
 
 @cli.command(reads="the run folder on its host", writes="the results, in the run folder here")
 @RUN_ARGUMENT
 @click.option("--checkpoints", is_flag=True, help="Fetch its checkpoints too.")
-def fetch(run: str, *, checkpoints: bool) -> None:
+def fetch(run: str, **options: Any) -> None:
     """Copy what RUN made from its host into its folder here."""
     from tui_train.cli.runs import runs
 
-    runs.fetch_results_and_report(run, checkpoints=checkpoints)
+    runs.fetch_results_and_report(run, **options)
 
 
 @cli.command(
@@ -278,11 +259,11 @@ def fetch(run: str, *, checkpoints: bool) -> None:
 @RUN_ARGUMENT
 @click.argument("file", required=False, type=FILE_TYPE)
 @click.option("--force", is_flag=True, help="Replace an existing file.")
-def report(run: str, file: Path | None, *, force: bool) -> None:
+def report(run: str, file: Path | None, **options: Any) -> None:
     """Write RUN to one archive for a colleague or a bug report, without secrets."""
     from tui_train.cli.runs import runs
 
-    runs.write_run_archive(run, file, force=force)
+    runs.write_run_archive(run, file, **options)
 
 
 @cli.command(reads="the run folders", answer="tui_train.cli.results.compare:ComparisonAnswer")
@@ -295,14 +276,14 @@ def report(run: str, file: Path | None, *, force: bool) -> None:
     help=("Compare also this metric (`tui-train metrics RUN` lists them)."),
 )
 @JSON_OPTION
-def compare(runs: tuple[str, ...], metrics: tuple[str, ...], *, as_json: bool) -> None:
+def compare(runs: tuple[str, ...], *, metrics: tuple[str, ...], **options: Any) -> None:
     """Print RUNS side by side: losses, speed, memory, and the settings in which they differ.
 
     Each is an id, its beginning, `last`, a folder, or the name of a profile: its newest run.
     """
     from tui_train.cli.results import compare
 
-    compare.print_comparison(runs, metrics, as_json=as_json)
+    compare.print_comparison(runs, metrics, **options)
 
 
 _PYTHON_OPTION = click.option("--python", metavar="PATH", default="", help="Use this Python, not the one that trained.")
@@ -321,11 +302,11 @@ _RESULT_HOST_OPTION = host_option("On the run's host, even if its result was fet
 @cli.command(reads="the run folder", answer="tui_train.cli.results.result:ResultAnswer")
 @RUN_ARGUMENT
 @JSON_OPTION
-def result(run: str, *, as_json: bool) -> None:
+def result(run: str, **options: Any) -> None:
     """Print what RUN made: adapter or model, its path and size, losses, time, and the commands that serve it."""
     from tui_train.cli.results import result
 
-    result.print_result(run, as_json=as_json)
+    result.print_result(run, **options)
 
 
 @cli.command(reads="the logs of the run", answer="tui_train.cli.results.metrics:MetricsAnswer")
@@ -333,13 +314,13 @@ def result(run: str, *, as_json: bool) -> None:
 @JSON_OPTION
 @click.option("--csv", "as_csv", is_flag=True, help="Print CSV: a row for each step (of very many steps, their means).")
 @click.option("--only", multiple=True, metavar="NAME", help="Show only this metric, or a pattern such as 'rewards/*'.")
-def metrics(run: str, only: tuple[str, ...], *, as_json: bool, as_csv: bool) -> None:
+def metrics(run: str, *, as_json: bool, as_csv: bool, **options: Any) -> None:
     """Print every number that RUN's log reports by name: reward, accuracy, gradient norm, speed and what else."""
     from tui_train.cli.results import metrics
 
     if as_json and as_csv:
         raise click.UsageError("Give --json or --csv, not both.")
-    metrics.print_metrics(run, only, as_json=as_json, as_csv=as_csv)
+    metrics.print_metrics(run, as_json=as_json, as_csv=as_csv, **options)
 
 
 @cli.command(reads="the result of the run, its base model", writes="FOLDER, which has to be new")
@@ -352,7 +333,7 @@ def metrics(run: str, only: tuple[str, ...], *, as_json: bool, as_csv: bool) -> 
 @_TRUST_OPTION
 @_RESULT_HOST_OPTION
 def merge(  # noqa: PLR0913 - one for each option
-    run: str, folder: str, base: str, python: str, host: str, *, trusted: bool
+    run: str, folder: str, *, base: str, python: str, trusted: bool, host: str
 ) -> None:
     """Merge RUN's adapter into its base model, as the new model folder FOLDER, and check that it answers the same.
 
@@ -381,21 +362,11 @@ def merge(  # noqa: PLR0913 - one for each option
 @_PYTHON_OPTION
 @_TRUST_OPTION
 @_RESULT_HOST_OPTION
-def try_(  # noqa: PLR0913 - one for each option
-    *,
-    run: str,
-    prompt: str | None,
-    images: tuple[Path, ...],
-    max_tokens: int,
-    python: str,
-    host: str,
-    base: bool,
-    trusted: bool,
-) -> None:
+def try_(run: str, **options: Any) -> None:
     """Chat with what RUN made, in the terminal; the model is loaded where the result lies."""
     from tui_train.cli.results import result
 
-    result.chat_with_result(run, prompt, images, max_tokens, python, host, base=base, trusted=trusted)
+    result.chat_with_result(run, **options)
 
 
 @cli.command(
@@ -422,21 +393,16 @@ def try_(  # noqa: PLR0913 - one for each option
 @_TRUST_OPTION
 @_RESULT_HOST_OPTION
 @JSON_OPTION
-def evaluate(  # noqa: PLR0913 - one for each option
-    *,
+def evaluate(  # noqa: PLR0913 - those that EvaluationOptions does not have by these names
     run: str,
-    by: str,
-    tasks: tuple[str, ...],
-    chat_template: bool,
-    data: tuple[str, ...],
+    *,
     rows: int,
     max_tokens: int,
+    trusted: bool,
     against: str,
     checkpoints: bool,
-    python: str,
-    host: str,
-    trusted: bool,
     as_json: bool,
+    **options: Any,
 ) -> None:
     """Tell whether RUN made its model better, on rows that it did not learn: ends with 0 if so, 2 if worse, else 1.
 
@@ -445,21 +411,9 @@ def evaluate(  # noqa: PLR0913 - one for each option
     from tui_train.actions.evaluate import EvaluationOptions
     from tui_train.cli.results import evaluate
 
-    options = EvaluationOptions(
-        by=by,
-        data=data,
-        row_count=rows,
-        max_answer_tokens=max_tokens,
-        python=python,
-        trusts_model_code=trusted,
-        host=host,
-        tasks=tasks,
-        chat_template=chat_template,
-    )
-    if checkpoints:
-        evaluate.choose_checkpoint_and_print(run, options, against, as_json=as_json)
-    else:
-        evaluate.evaluate_and_print(run, options, against, as_json=as_json)
+    chosen = EvaluationOptions(row_count=rows, max_answer_tokens=max_tokens, trusts_model_code=trusted, **options)
+    evaluate_chosen = evaluate.choose_checkpoint_and_print if checkpoints else evaluate.evaluate_and_print
+    evaluate_chosen(run, chosen, against, as_json=as_json)
 
 
 @cli.command("export-model", reads="the result of the run", writes="FOLDER, which has to be new")
@@ -485,24 +439,12 @@ def evaluate(  # noqa: PLR0913 - one for each option
 )
 @_PYTHON_OPTION
 @_TRUST_OPTION
-def export_model(  # noqa: PLR0913 - one for each option
-    *,
-    run: str,
-    folder: str,
-    server: Literal["gguf", "ollama", "vllm"],
-    weights_type: str,
-    llama_cpp: str,
-    python: str,
-    trusted: bool,
-) -> None:
+def export_model(run: str, folder: str, *, trusted: bool, **options: Any) -> None:
     """Write what RUN made into the new FOLDER as a GGUF file, or for vLLM as a model folder; an adapter is merged."""
     from tui_train.actions.export_model import ExportModelOptions
     from tui_train.cli.results import export_model
 
-    options = ExportModelOptions(
-        server=server, weights_type=weights_type, llama_cpp=llama_cpp, python=python, trusts_model_code=trusted
-    )
-    export_model.export_and_report(run, folder, options)
+    export_model.export_and_report(run, folder, ExportModelOptions(trusts_model_code=trusted, **options))
 
 
 @cli.command(
@@ -521,12 +463,12 @@ def export_model(  # noqa: PLR0913 - one for each option
 @click.option("--yes", "-y", is_flag=True, help="Send without asking.")
 @_PYTHON_OPTION
 @JSON_OPTION
-def publish(  # noqa: PLR0913 - one for each option
-    *, run: str, repo: str, public: bool, base: str, dry_run: bool, yes: bool, python: str, as_json: bool
+def publish(  # noqa: PLR0913 - those of PublishOptions, and one that is named otherwise
+    run: str, repo: str, *, public: bool, base: str, python: str, yes: bool, **options: Any
 ) -> None:
     """Send what RUN made to REPO (ORG/NAME) on the Hugging Face Hub, with a card that says how it was trained."""
     from tui_train.actions.publish import PublishOptions
     from tui_train.cli.results import publish
 
-    options = PublishOptions(public=public, base=base, python=python)
-    publish.publish_and_report(run, repo, options, dry_run=dry_run, confirmed=yes, as_json=as_json)
+    chosen = PublishOptions(public=public, base=base, python=python)
+    publish.publish_and_report(run, repo, chosen, confirmed=yes, **options)

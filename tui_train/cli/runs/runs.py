@@ -111,15 +111,15 @@ def _listed_run_data(listed: ListedRun, *, is_here: bool) -> dict[str, Any]:
     }
 
 
-def stop_runs_and_report(references: tuple[str, ...], *, at_once: bool) -> None:
-    """End runs; `at_once` without time to save."""
+def stop_runs_and_report(references: tuple[str, ...], *, now: bool) -> None:
+    """End runs; `now` without time to save."""
     runs = [_find_run_to_stop(reference) for reference in references]
     if answers.is_dry_run() or answers.answers_in_json():
         at_work = (run for run in runs if _is_at_work(run, _ask_state_before_stop(run)))
         answers.announce_changes(stops=tuple(run.name for run in at_work))
     # What waits for the end of one before it is not to begin meanwhile.
     for run in sorted(runs, key=lambda each: each.name, reverse=True):
-        _stop_run_and_report(run, at_once=at_once)
+        _stop_run_and_report(run, at_once=now)
 
 
 def _find_run_to_stop(reference: str) -> RunFolder:

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import click
 
-from tui_train.actions.machine_facts import FactsSource, source_for_profile
 from tui_train.base.errors import BadInput
 from tui_train.base.text import display_path, names_text, percent, quantity, size_text, visible
 from tui_train.cli import answers
@@ -23,32 +22,32 @@ _MAX_NAMES = 8
 _PROGRESS_SECONDS = 1.0
 
 
-def send_profile_files(reference: str, edits: tuple[str, ...], source: FactsSource, *, confirmed: bool) -> None:
+def send_profile_files(reference: str, *, edits: tuple[str, ...], host: str, yes: bool) -> None:
     """Copy the project and the other files of a profile to its hosts, after showing and asking what is sent."""
     profile = apply_edits(load_profile(reference), edits)
-    targets = _hosts_to_send_to(profile, source_for_profile(profile, source).host)
+    targets = _hosts_to_send_to(profile, host or profile.hardware.host)
     file_sets = _file_sets(profile)
     for file_set in file_sets:
         _print_file_set(file_set)
-    missing = [(host, _find_and_print_missing_files(host, file_sets)) for host in targets]
+    missing = [(target, _find_and_print_missing_files(target, file_sets)) for target in targets]
     answers.announce_changes(
         sends=tuple(
-            f"{host.name}:{each.folder}/{file.name}"
-            for host, sets in missing
+            f"{target.name}:{each.folder}/{file.name}"
+            for target, sets in missing
             for each in sets
             for file, _ in each.files
         )
     )
     if not any(each for _, each in missing):
         return
-    if not confirmed:
+    if not yes:
         if answers.answers_in_json() or not sys.stdin.isatty():
             raise BadInput("nothing was sent: there is no terminal to ask on", "Look at the list, then send it: --yes")
         click.confirm("Send?", abort=True)
-    for place, (host, files) in enumerate(missing):
+    for place, (target, files) in enumerate(missing):
         # What was just sent is there as well where several hosts share a disk.
-        for each in _missing_now(host, file_sets) if place and files else files:
-            _send_and_report(host, each)
+        for each in _missing_now(target, file_sets) if place and files else files:
+            _send_and_report(target, each)
 
 
 def _hosts_to_send_to(profile: Profile, host: str) -> list[HostToSendTo]:

@@ -27,6 +27,7 @@ from tui_train.cli import printing
 from tui_train.cli.plans.plans import apply_edits, load_profile
 from tui_train.memory.data_defaults import make_setup
 from tui_train.profile import fields
+from tui_train.profile.types import Profile
 
 
 class SettingToTry(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,17 +53,17 @@ class TuningAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 def tune_profile(  # noqa: PLR0913 - one for each option
     reference: str,
+    *,
     edits: tuple[str, ...],
     precisions: tuple[str, ...],
     seconds: int,
     source: FactsSource,
-    *,
     when_free: bool,
     as_json: bool,
 ) -> None:
     """Try a profile's settings and print the trials; exits with 1 where none could be timed, 130 after Ctrl-C."""
     profile = apply_edits(load_profile(reference), edits)
-    chosen = _require_no_slurm(source_for_profile(profile, source))
+    chosen = _source_for_trials(profile, source)
     facts = probe_facts_for_start(profile, chosen, printing.report_waiting)
     state: TuningState | None = None
     code = 0
@@ -97,12 +98,15 @@ def tune_profile(  # noqa: PLR0913 - one for each option
     sys.exit(code or (0 if state.recommended_trial else 1))
 
 
-def _require_no_slurm(source: FactsSource) -> FactsSource:
-    """Return where the trials run; BadInput where that is a cluster."""
-    if source.slurm:
+def _source_for_trials(profile: Profile, source: FactsSource) -> FactsSource:
+    """Return where the trials run; UsageError or BadInput where none can."""
+    if source.machine_file or source.slurm:
+        raise click.UsageError("trials run on this machine or on a host: with --machine or --slurm add --dry-run.")
+    chosen = source_for_profile(profile, source)
+    if chosen.slurm:
         remedy = "Choose this machine or a host: --set hardware.scheduler=none. Or see what would be tried: --dry-run"
         raise BadInput("tune cannot run as a Slurm job, and the profile is for Slurm", remedy)
-    return source
+    return chosen
 
 
 def _announcement(host: str, seconds: int) -> str:
@@ -111,7 +115,7 @@ def _announcement(host: str, seconds: int) -> str:
 
 
 def print_settings_to_try(
-    reference: str, edits: tuple[str, ...], precisions: tuple[str, ...], source: FactsSource, *, as_json: bool
+    reference: str, *, edits: tuple[str, ...], precisions: tuple[str, ...], source: FactsSource, as_json: bool
 ) -> None:
     """Print the settings to try, with the memory expected of each."""
     profile = apply_edits(load_profile(reference), edits)
