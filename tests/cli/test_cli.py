@@ -20,10 +20,13 @@ from screens.run.run_end import explain_run_end
 from tui_train import __main__, __version__, wizard
 from tui_train.cli import app as cli
 from tui_train.cli.group import COMMAND_BY_WORD
+from tui_train.cli.plans import plans
 from tui_train.cli.results.diagnose import retry_command
 from tui_train.cli.runs import run_and_resume, watch
 from tui_train.diagnose.repeated_failure import failure_that_would_repeat
-from tui_train.profile import store
+from tui_train.facts.machine.child_process import ChildResult
+from tui_train.facts.other_machines import remote
+from tui_train.profile import hosts, store
 from tui_train.profile.changes import Change
 from tui_train.runner.logs.progress import Progress
 from tui_train.runner.run_folder.state import RunStatus
@@ -620,6 +623,17 @@ def test_image_says_what_it_holds(tmp_path):
     docker(f'*) echo "$*" >> {tmp_path}/asked; echo Error: No such image >&2; exit 1;;')
     assert "not on this machine: docker pull nemo:25.04" in run_cli(*words, code=69, env=environment).stdout
     assert "pull" not in (tmp_path / "asked").read_text().replace("--pull=never", "")
+
+
+def test_an_image_is_looked_at_on_a_host_that_is_saved_by_a_name(monkeypatch, capsys):
+    hosts.save_host("box", "me@10.0.0.7")
+    asked = set()
+    monkeypatch.setattr(remote, "read_host_facts", lambda host: asked.add(host) or facts())
+    monkeypatch.setattr(remote, "run_on_host", lambda host, *_: asked.add(host) or ChildResult(failure="no docker"))
+    with pytest.raises(SystemExit):
+        plans.print_image_check("nemo:25.04", engine="docker", recipe="", host="box", as_json=False)
+    assert asked == {"me@10.0.0.7"}
+    assert "nemo:25.04, by docker" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

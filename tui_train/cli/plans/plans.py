@@ -36,6 +36,7 @@ from tui_train.plan.render.quoting import quoted_word
 from tui_train.plan.types import Attempt, Plan
 from tui_train.profile import fields, store, typed_lists
 from tui_train.profile.changes import Change, ValueDifference, apply_change
+from tui_train.profile.hosts import host_address
 from tui_train.profile.rows import Field
 from tui_train.profile.secret_values import find_profile_secrets
 from tui_train.profile.types import Profile
@@ -240,7 +241,7 @@ def print_image_check(name: str, *, engine: str | None, recipe: str, host: str, 
     """Print what an image on a host (empty: this machine) contains; exits with an error where it cannot train."""
     run = run_command_on(host)
     engine = engine or container_images.choose_engine(name, container_images.read_engines(run))
-    machine = remote.read_host_facts(host).machine if host else probe.probe_machine()
+    machine = remote.read_host_facts(host_address(host)).machine if host else probe.probe_machine()
     content = container_images.read_image(engine, name, run)
     verdicts = gpu_verdicts(machine.gpus, content.toolchain, machine.driver_cuda)
     validation = check_image(engine, name, recommended_uuids(machine.gpus, verdicts), recipe, host)
