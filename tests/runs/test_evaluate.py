@@ -282,7 +282,7 @@ def test_what_cannot_be_evaluated_is_said_before_anything_is_loaded(full_run, tm
     for by in ("taste", "regex:(", "function:score.py", "function:score.py:"):
         with pytest.raises(BadInput):
             evaluate_run(full_run, EvaluationOptions(by=by))
-    with pytest.raises(NotFound, match="no file"):
+    with pytest.raises(NotFound, match=r"there is no .*score\.py"):
         evaluate_run(full_run, EvaluationOptions(by="function:score.py:score"))
     with pytest.raises(NotFound, match="there is no"):
         evaluate_run(full_run, EvaluationOptions(data=(str(tmp_path / "missing"),)))

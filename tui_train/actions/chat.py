@@ -9,8 +9,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tui_train.actions.host_result import host_of_result, result_candidates
-from tui_train.actions.merge import require_loadable_weights
-from tui_train.actions.result_child import ResultChild, training_python
+from tui_train.actions.merge import require_language_model
+from tui_train.actions.result_child import ResultChild, folder_request, training_python
 from tui_train.base.app_paths import expand_home
 from tui_train.base.errors import BadInput, TuiTrainError, Unavailable
 from tui_train.base.files import read_error_reason, read_regular_file
@@ -220,16 +220,10 @@ def _read_picture(file: Path) -> bytes:
 
 def _weights_request(run_result: RunResult) -> dict[str, Any]:
     """Return which weights on this machine are loaded; TuiTrainError where they cannot be talked with."""
-    weights = require_loadable_weights(run_result)
-    if weights.scores:
-        raise BadInput(
-            f"{visible(weights.path)} is a reward model: it gives scores, not text",
-            "Only language models can be tried.",
-        )
-    adapter = weights.kind == "adapter"
-    if adapter and not run_result.base:
+    weights = require_language_model(run_result)
+    if weights.kind == "adapter" and not run_result.base:
         raise BadInput(f"the adapter in {visible(weights.path)} does not name its base model", "Name another run.")
-    return {"folder": weights.path, "adapter": adapter}
+    return folder_request(weights)
 
 
 def _parse_answer_end(side: ChatModelSide, message: dict[str, object]) -> AnswerEnd:

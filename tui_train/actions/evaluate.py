@@ -15,8 +15,8 @@ import msgspec
 from msgspec import Struct, structs
 
 from tui_train.actions.host_result import host_of_result, require_path_on_host, result_candidates
-from tui_train.actions.merge import require_loadable_weights
-from tui_train.actions.result_child import ResultChild, require_modules, training_python
+from tui_train.actions.merge import require_language_model
+from tui_train.actions.result_child import ResultChild, folder_request, require_modules, training_python
 from tui_train.base.app_paths import expand_home
 from tui_train.base.errors import BadInput, NotFound
 from tui_train.base.files import raising_cannot_write, write_atomically
@@ -340,7 +340,7 @@ def _models_request(run: RunFolder, options: EvaluationOptions, host: str) -> di
     if host:
         request |= {"candidates": result_candidates(run), "talks": True}
     else:
-        request |= folder_request(require_loadable_weights(run_result))
+        request |= folder_request(require_language_model(run_result))
     if options.earlier is not None:
         if host:
             raise BadInput(
@@ -348,8 +348,8 @@ def _models_request(run: RunFolder, options: EvaluationOptions, host: str) -> di
                 "Fetch both results first: tui-train fetch RUN",
             )
         earlier = read_result(options.earlier)
-        weights = require_loadable_weights(earlier)
-        request["earlier"] = {**folder_request(weights), "base": earlier.base, "revision": earlier.revision}
+        weights = folder_request(require_language_model(earlier))
+        request["earlier"] = {**weights, "base": earlier.base, "revision": earlier.revision}
     elif not (host or run_result.base):
         raise BadInput("the base model of this run is not known", "Compare with an earlier run: --against RUN")
     return request
@@ -397,21 +397,18 @@ def _tasks_request(options: EvaluationOptions, host: str) -> dict[str, Any]:
 
 def _whole_task_path(task: str, host: str) -> str:
     """Return a task's name as it is, its file or folder as a whole path."""
-    if "/" not in task and not task.endswith(".yaml"):
-        return task
+    is_name = "/" not in task and not task.endswith(".yaml")
+    return task if is_name else _whole_path(task, host, "Name a task, or the YAML file or folder of one: --task")
+
+
+def _whole_path(path: str, host: str, remedy: str) -> str:
+    """Return the whole path of what is on a host (empty: this machine); NotFound with the remedy if it is not here."""
     if host:
-        return require_path_on_host(task, host)
-    whole = expand_home(task).absolute()
+        return require_path_on_host(path, host)
+    whole = expand_home(path).absolute()
     if not whole.exists():
-        raise NotFound(f"there is no {visible(str(whole))}", "Name a task, or the YAML file or folder of one: --task")
+        raise NotFound(f"there is no {visible(str(whole))}", remedy)
     return str(whole)
-
-
-def folder_request(weights: Weights) -> dict[str, Any]:
-    """Return how a child is told of a model or an adapter; BadInput for one that gives scores."""
-    if weights.scores:
-        raise BadInput(f"{visible(weights.path)} gives scores, no text", "Only language models can be evaluated.")
-    return {"folder": weights.path, "adapter": weights.kind == "adapter"}
 
 
 def _valid_pattern(pattern: str) -> str:
@@ -429,23 +426,13 @@ def _absolute_function_path(words: str, host: str) -> str:
     path, colon, name = words.rpartition(":")
     if not (path and colon and name.isidentifier()):
         raise BadInput(f"{visible(words)} names no function", "Give its file and name: --by function:score.py:score")
-    if host:
-        return f"{require_path_on_host(path, host)}:{name}"
-    whole = expand_home(path).absolute()
-    if not whole.is_file():
-        raise NotFound(f"there is no file {visible(str(whole))}", "Name the file of the function.")
-    return f"{whole}:{name}"
+    return f"{_whole_path(path, host, 'Name the file of the function.')}:{name}"
 
 
 def _data_files(run: RunFolder, options: EvaluationOptions, host: str) -> list[str]:
     """Return the files with the rows: those that are named, else the held-out rows of the run."""
-    if options.data and host:
-        return [require_path_on_host(path, host) for path in options.data]
     if options.data:
-        files = [expand_home(path).absolute() for path in options.data]
-        if missing := next((file for file in files if not file.exists()), None):
-            raise NotFound(f"there is no {visible(str(missing))}", "Name files that are there: --data FILE")
-        return list(map(str, files))
+        return [_whole_path(path, host, "Name files that are there: --data FILE") for path in options.data]
     place = read_remote_location(run.path)
     if host and place:
         return [f"{place.folder}/{_HELD_OUT_FILE}"]

@@ -7,7 +7,6 @@ from msgspec import Struct
 from tui_train.actions.evaluate import (
     Evaluation,
     EvaluationOptions,
-    folder_request,
     odd_rows_note,
     paired_rows,
     require_scored_rows,
@@ -15,7 +14,8 @@ from tui_train.actions.evaluate import (
     score,
 )
 from tui_train.actions.host_result import host_of_result
-from tui_train.actions.merge import require_loadable_weights
+from tui_train.actions.merge import require_language_model
+from tui_train.actions.result_child import folder_request
 from tui_train.base.errors import BadInput, NotFound, Unavailable
 from tui_train.base.text import grouped_digits, visible
 from tui_train.runner.run_folder.supervisor_plan import read_plan
@@ -56,7 +56,7 @@ def choose_checkpoint(
         remedy = f"Copy them here first: tui-train fetch {name} --checkpoints; then name a Python here: --python PATH"
         raise Unavailable(f"the checkpoints of {name} are on {visible(host)}", remedy)
     result = read_result(run)
-    own = require_loadable_weights(result)
+    own = require_language_model(result)
     try:
         found = weights_by_checkpoint_step(run, read_plan(str(run.path)), read_status(run))
     except Refused as error:

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from tui_train.actions.host_result import host_of_result
-from tui_train.actions.merge import MergeOptions, merge_adapter, require_loadable_weights, require_new_folder
+from tui_train.actions.merge import MergeOptions, merge_adapter, require_language_model, require_new_folder
 from tui_train.actions.publish import copy_model_files
 from tui_train.actions.result_child import ResultChild, require_modules, result_child_error, training_python
 from tui_train.actions.serving import serve_commands, shell_command
@@ -75,9 +75,7 @@ def export_model(
         why = f"the result of {visible(run.name)} is on {visible(host)}"
         raise Unavailable(why, f"Copy it here first: tui-train fetch {visible(run.name)}")
     result = read_result(run)
-    weights = require_loadable_weights(result)
-    if weights.scores:
-        raise BadInput(f"{visible(weights.path)} gives scores, no text", "Only language models can be exported.")
+    weights = require_language_model(result)
     export = _Export(run, weights, require_new_folder(folder), options, on_step, cancelled)
     return export.for_vllm(result) if options.server == "vllm" else export.as_gguf(result)
 

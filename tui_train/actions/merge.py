@@ -66,6 +66,17 @@ def require_loadable_weights(run_result: RunResult) -> Weights:
     return run_result.weights
 
 
+def require_language_model(run_result: RunResult) -> Weights:
+    """Return the weights of a run that can be loaded; BadInput where they give scores and no text."""
+    weights = require_loadable_weights(run_result)
+    if weights.scores:
+        raise BadInput(
+            f"{visible(weights.path)} is a reward model: it gives scores, not text",
+            "Only language models can be tried, evaluated and exported.",
+        )
+    return weights
+
+
 def require_new_folder(folder: str) -> Path:
     """Return the whole path of a folder to make; AlreadyExists or NotFound if it cannot be made."""
     into = expand_home(folder).absolute()

@@ -19,6 +19,7 @@ from tui_train.channel.session import machine_name
 from tui_train.facts.machine.child_memory_limit import loading_memory_limit
 from tui_train.facts.machine.child_process import CHILDREN_CANCELLED_EVENT
 from tui_train.facts.models import hub
+from tui_train.runs.results.weights import Weights
 from tui_train.runs.run_folders import RunFolder
 
 _PRINT_MISSING_MODULES = """
@@ -131,6 +132,11 @@ class ResultChild(HostProgram):
             if cancelled() or CHILDREN_CANCELLED_EVENT.is_set():
                 raise AnswerCancelled from None
             raise
+
+
+def folder_request(weights: Weights) -> dict[str, Any]:
+    """Return how a child is told of a model or an adapter that is on this machine."""
+    return {"folder": weights.path, "adapter": weights.kind == "adapter"}
 
 
 def _model_folders(request: dict[str, Any]) -> list[str]:
