@@ -478,7 +478,8 @@ FACTORY, VERL = "/root/LLaMA-Factory/src/llamafactory/{}", "/workspace/verl/verl
         ([(TORCH.format("device_mesh.py"), "raise KeyError(")], "KeyError: 'Invalid dim names (x,) specified'",
          ("computed with sharded tensors", "line 1 of /w/own.py")),
         ([(TORCH.format("tensor/_ops.py"), "raise NotImplementedError(")],
-         "NotImplementedError: Operator aten.cdist does not have a sharding strategy registered.", ("(DTensor) do not fit", ".full_tensor()", "line 1 of /w/own.py")),
+         "NotImplementedError: Operator aten.cdist does not have a sharding strategy registered.",
+         ("(DTensor) do not fit", ".full_tensor()", "line 1 of /w/own.py")),
         # A library that is cloned beside the script is none of the user's own code.
         ([(FACTORY.format("hparams/parser.py"), 'raise ValueError("Please specify dataset")')],
          "ValueError: Please specify dataset", ("Do what LLaMA-Factory says; ", "line 1 of /w/own.py")),
