@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from textual.content import Content
 
-from tui_train.base.text import duration_text, grouped_digits, percent, size_text, visible
+from tui_train.base.text import grouped_digits, percent, size_text, visible
 from tui_train.checks import Finding
 from tui_train.facts.data.data_report import (
     DataProblem,
@@ -46,9 +46,9 @@ _TRAINABLE_PROBLEM_KINDS = frozenset({"duplicate"})  # what is wrong with a row 
 
 
 def data_summary_lines(
-    report: DataReport, question: DataQuestion, epoch: EpochSize | None, epoch_seconds: float, width: int
+    report: DataReport, question: DataQuestion, epoch: EpochSize | None, epoch_time: str, width: int
 ) -> list[Content]:
-    """Return what the data holds, and what an epoch of it is; `epoch_seconds` is 0 where not known."""
+    """Return what the data holds, and what an epoch of it is; `epoch_time` is empty where not known."""
     of = f"{FORMAT_LABELS.get(report.format, 'unknown format')}, columns {', '.join(report.columns) or 'none'}"
     out = data_text.count_unusable_rows(report)
     usable = styled(WARNING_MARK, f" {grouped_digits(out)} left out") if out else styled(DONE_MARK, " all rows usable")
@@ -76,7 +76,7 @@ def data_summary_lines(
         lines.append(columns(width, (("images", MUTED), _LABEL_WIDTH), (grouped_digits(report.images.count), 0)))
     if epoch:
         words = data_text.epoch_text(epoch, question) + (
-            f", about {duration_text(epoch_seconds)}" if epoch_seconds else ""
+            f", {epoch_time}" if epoch_time else ""
         )
         lines.append(columns(width, (("one epoch", MUTED), _LABEL_WIDTH), (words, 0)))
     for number, words in enumerate(data_text.file_share_lines(report)):

@@ -200,8 +200,8 @@ The histogram has the rows by their tokens, up to the longest; what lies beyond 
             self.query_one("#beside", Lines).show_lines_of_any_width()
         else:
             one = training_epoch_size(setup)
-            seconds = self._pace.seconds_per_step * one.steps if self._pace and one else 0.0
-            self.query_one("#set", Lines).show(lambda width: data_summary_lines(look, asked, one, seconds, width))
+            time = self._pace.time_text(one.steps) if self._pace and one else ""
+            self.query_one("#set", Lines).show(lambda width: data_summary_lines(look, asked, one, time, width))
             self.query_one("#sample", Lines).show(
                 lambda width: self._samples_and_bad_rows_lines(look, asked, width, tall=tall, wide=wide)
             )

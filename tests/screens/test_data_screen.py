@@ -484,6 +484,6 @@ def test_images_do_not_push_whether_all_rows_are_usable_out_of_80_columns():
     lengths = {"shortest": 59, "median": 60, "p95": 61, "longest": 61}
     tokens = TokenCounts(counted=24, total=1_440, learned=1_440, epoch=1_440, **lengths)
     report = DataReport(rows=24, usable=24, format="messages", tokens=tokens, images=DataImages(rows=24, count=25))
-    lines = [line.plain for line in data_summary_lines(report, DataQuestion(files=("/d.jsonl",)), None, 0, 78)]
+    lines = [line.plain for line in data_summary_lines(report, DataQuestion(files=("/d.jsonl",)), None, "", 78)]
     assert [line for line in lines if line.split()[:2] == ["images", "25"]]
     assert lines[1].rstrip().endswith("all are learned    ✓ all rows usable")

@@ -217,13 +217,35 @@ def test_pace_holds_only_where_nothing_changes_the_speed():
     run = run_of(profile({"recipe.steps": 50}), seconds=100)
     found = find_previous_run(Profile())
     pace = expected_pace(found, profile({"recipe.steps": 500, "recipe.learning_rate": 1e-3}))
-    assert (pace.seconds_per_step, said(rate=pace)["Time"].value) == (2.0, "about 2 min 00 s")
+    assert (pace.seconds_per_step, said(rate=pace)["Time"].value) == (2.0, "at most 2 min 00 s")
     assert expected_pace(found, profile({"recipe.micro_batch": 2})) is None
     assert expected_pace(None, Profile()) is None
     # Where epochs end it, its log says how many steps there were.
     run.plan_file.write_text(json.dumps(run.plan() | {"steps": 0}))
     run.attempt_log(1).write_text("step 25/25 | loss 2.0\n")
-    assert find_previous_run(Profile()).seconds_per_step == 4.0
+    assert find_previous_run(Profile()).pace.seconds_per_step == 4.0
+
+
+BARS = "".join(f"\r {step}%|#   | {step}/50 [{at} ?s/it]" for step, at in ((0, "00:00<?,"), (1, "00:31<25:19,")))
+LAST_BAR = "\r100%|####| 50/50 [01:20<00:00,  1.0s/it]\n"
+RUNTIME = "{'train_runtime': '75', 'train_loss': '2.1', 'epoch': '1'}\n"
+
+
+@pytest.mark.parametrize(
+    ("log", "seconds", "text"),
+    [
+        # Neither start-up nor the first step, in which kernels are chosen: 49 s for 49 steps.
+        (f"loading\n{BARS}\n{LAST_BAR}{RUNTIME}", 1.0, "about 1 min 00 s"),
+        # An evaluation's bars are of other lengths.
+        (f"{BARS}\n{LAST_BAR}\r 9/9 [09:00<00:00, 60s/it]\n", 1.0, "about 1 min 00 s"),
+        (RUNTIME, 1.5, "about 1 min 30 s"),
+        ("step 50/50 | loss 2.0\n", 8.0, "at most 8 min 00 s"),
+    ],
+)
+def test_time_comes_from_the_steps_of_the_run_before_without_its_startup(log, seconds, text):
+    run_of(profile({"recipe.steps": 50}), seconds=400).attempt_log(1).write_text(log)
+    pace = expected_pace(find_previous_run(Profile()), profile({"recipe.steps": 60}))
+    assert (pace.seconds_per_step, said({"recipe.steps": 60}, rate=pace)["Time"].value) == (seconds, text)
 
 
 @pytest.mark.parametrize(

@@ -159,7 +159,7 @@ def test_the_data_view_shows_what_each_file_has_of_an_epoch(files):
     for weights, shown in (((), []), ((1, 3), ["25 % a.jsonl, each row 0.333×", "75 % b.jsonl, each row 3×"])):
         found = probe_files(*files, weights=weights)
         lines = [
-            line.plain for line in data_summary_lines(found, DataQuestion(files=()), epoch_size(found, "sft"), 0.0, 60)
+            line.plain for line in data_summary_lines(found, DataQuestion(files=()), epoch_size(found, "sft"), "", 60)
         ]
         assert [line.removeprefix("of it").strip() for line in lines if "each row" in line] == shown
     many = replace(found, shares=found.shares * 3)

@@ -42,10 +42,18 @@ class OverviewLine(Struct, frozen=True):
 
 
 class MeasuredPace(Struct, frozen=True):
-    """Seconds per step of an earlier run with the same settings, and its name."""
+    """Seconds per step of an earlier run with the same settings, and its name.
+
+    `includes_startup`: they are a share of the whole run, so a step takes less.
+    """
 
     seconds_per_step: float
     run_name: str
+    includes_startup: bool = False
+
+    def time_text(self, steps: int) -> str:
+        """Return how long so many steps take: `about 2 min 00 s`."""
+        return f"{'at most' if self.includes_startup else 'about'} {duration_text(self.seconds_per_step * steps)}"
 
 
 def training_outline_lines(setup: Setup, pace: MeasuredPace | None = None) -> tuple[OverviewLine, ...]:
@@ -220,7 +228,7 @@ def _steps_line(setup: Setup, pace: MeasuredPace | None) -> OverviewLine:
     if pace is None:
         return OverviewLine("Steps", steps if epochs else f"{total}", every)
     note = ", ".join(filter(None, (steps, f"as fast as {visible(pace.run_name)}", every)))
-    return OverviewLine("Time", f"about {duration_text(pace.seconds_per_step * total)}", note)
+    return OverviewLine("Time", pace.time_text(total), note)
 
 
 def _checkpoints_text(every: int, steps: int) -> str:

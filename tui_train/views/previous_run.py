@@ -1,8 +1,10 @@
 """The run of a profile before the next one: what has changed since, also in its files, and how fast it was."""
 
+import re
 from collections.abc import Iterable
 from itertools import takewhile
 from operator import eq
+from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
@@ -15,6 +17,7 @@ from tui_train.plan.run_files import PLAN_JSON_FILE_NAME, RenderedFile
 from tui_train.profile.changes import ValueDifference, profile_differences
 from tui_train.profile.types import Profile
 from tui_train.runner.run_folder.state import RunStatus
+from tui_train.runner.system import safe_open
 from tui_train.runs.run_folders import RunFolder, list_runs
 from tui_train.runs.status import read_status
 from tui_train.views.file_diff import FileDiff, diff_rows
@@ -29,17 +32,22 @@ _KEY_PREFIXES_WITHOUT_SPEED_EFFECT = (
 _MIN_WORDS_OF_LONG_TEXT = 4
 _MAX_FILE_BYTES = 1 << 20
 _MAX_RUNS_READ = 200  # of the newest, whose profiles are read
+# Of tqdm: step, steps and how long the steps have taken, in hours, minutes and seconds. Of the Trainer: at its end.
+_BAR_TIME_PATTERN = re.compile(r"\b(\d{1,12})/(\d{1,12}) \[(?:(\d{1,4}):)?(\d\d):(\d\d)<")
+_TRAINER_SECONDS_PATTERN = re.compile(r"[\"']train_runtime[\"']: [\"']?(\d{1,12}(?:\.\d{1,12})?)")
+_MIN_TIMED_SECONDS = 5  # bars have full seconds
+_MAX_LOG_END_BYTES = 256 << 10  # read of a log's beginning and of its end
 
 
 class PreviousRun(Struct, frozen=True):
     """A run, its plan as data, and the profile that it was planned from, with the trainer's own configuration file.
 
-    `seconds_per_step` is how long each of its steps took, None where that is not known.
+    `pace` is None where its speed is not known.
     """
 
     run: str
     profile: Profile
-    seconds_per_step: float | None = None
+    pace: MeasuredPace | None = None
     plan: dict[str, Any] = {}
     trainer_config: YamlDocument | None = None
 
@@ -83,7 +91,7 @@ def read_previous_run(run: RunFolder) -> PreviousRun | None:
     return PreviousRun(
         run.name,
         profile,
-        _read_seconds_per_step(status, run),
+        _read_pace(status, run),
         run.plan(),
         yaml_documents.read_document(profile.trainer.config),
     )
@@ -112,26 +120,45 @@ def _read_run_file_text(run: RunFolder, path: str) -> str | None:
         return None
 
 
-def _read_seconds_per_step(status: RunStatus, run: RunFolder) -> float | None:
-    """Return the seconds of a step of a run that finished in one attempt from step 0."""
+def _read_pace(status: RunStatus, run: RunFolder) -> MeasuredPace | None:
+    """Return the pace of a run that finished in one attempt from step 0: of its steps where its log tells their time."""
     from tui_train.runs.follow import read_progress
 
     # Where epochs end it, the plan has no steps, but the log says how many there were.
     steps = run.plan().get("steps") or read_progress(run, status.attempts).step
     in_one_attempt = status.state == "finished" and len(status.attempts) == 1 and not status.attempts[0].resumed
     seconds = status.attempts[0].seconds if in_one_attempt else None
-    return seconds / steps if seconds and isinstance(steps, int) and steps > 0 else None
+    if not (seconds and isinstance(steps, int) and steps > 0):
+        return None
+    timed = _timed_seconds_per_step(run.attempt_log(1), steps)
+    return MeasuredPace(timed or seconds / steps, run.name, includes_startup=timed is None)
+
+
+def _timed_seconds_per_step(log: Path, steps: int) -> float | None:
+    """Return the seconds of a step after the first one, as the bar of so many steps tells them, else the Trainer."""
+    try:
+        ends = [safe_open.read_bounded(log, _MAX_LOG_END_BYTES, from_end=from_end) for from_end in (False, True)]
+    except OSError:
+        return None
+    text = b"\n".join(ends).decode(errors="replace")
+    bars = ([int(number or 0) for number in bar] for bar in _BAR_TIME_PATTERN.findall(text))
+    times = [(step, hours * 3600 + minutes * 60 + sec) for step, of, hours, minutes, sec in bars if step and of == steps]
+    (first, began), (last, ended) = (times[0], times[-1]) if times else ((0, 0), (0, 0))
+    if last > first and ended - began >= _MIN_TIMED_SECONDS:
+        return (ended - began) / (last - first)
+    reported = _TRAINER_SECONDS_PATTERN.findall(text)
+    return (float(reported[-1]) / steps or None) if reported else None
 
 
 def expected_pace(earlier: PreviousRun | None, profile: Profile) -> MeasuredPace | None:
     """Return how fast a profile will train, where an earlier run differs in nothing that changes that."""
-    if earlier is None or earlier.seconds_per_step is None:
+    if earlier is None or earlier.pace is None:
         return None
     same = all(
         difference.key.startswith(_KEY_PREFIXES_WITHOUT_SPEED_EFFECT)
         for difference in profile_differences(earlier.profile, profile)
     )
-    return MeasuredPace(earlier.seconds_per_step, earlier.run) if same else None
+    return earlier.pace if same else None
 
 
 def effective_changes_since(earlier: PreviousRun, profile: Profile) -> tuple[ValueDifference, ...]:
