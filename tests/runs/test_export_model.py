@@ -17,6 +17,9 @@ from training_results import ADAPTER_CONFIG, LOG_LINES, ended_run, run_that_left
 from tui_train.actions.export_model import ExportModelOptions, export_model, modelfile_text
 from tui_train.base.errors import AlreadyExists, BadInput, NotFound, Unavailable
 from tui_train.programs import hub_cache
+from tui_train.runs.remote_run import RunLocation, write_run_location
+from tui_train.runs.results.resuming import FETCH_MARK_FILE
+from tui_train.runs.status import read_status
 
 LLAMA_CPP = os.environ.get("TUI_TRAIN_TEST_LLAMA_CPP", "")
 with_llama_cpp = pytest.mark.skipif(
@@ -325,6 +328,27 @@ def test_what_cannot_be_exported_is_said_before_anything_is_loaded(full_run, tmp
     (tmp_path / "llama.cpp/convert_hf_to_gguf.py").touch()
     with pytest.raises(NotFound, match="llama-quantize"):
         export_model(full_run, str(tmp_path / "out"), ExportModelOptions(weights_type="q4_k_m"))
+
+
+def test_a_result_on_a_host_is_to_be_fetched_and_then_needs_a_python_here_alone(full_run, tmp_path):
+    """What was fetched is not asked to be fetched again where the Python that trained is on the host alone."""
+    write_run_location(full_run.path, RunLocation("box", "/there/run"))
+    output = (full_run.path / "output").rename(tmp_path / "there")
+    told = run_cli("result", f"{full_run.path}/").stdout
+    assert "result        on box: tui-train fetch run copies it here" in told
+    output.rename(full_run.path / "output")
+    with pytest.raises(Unavailable, match="is on box") as refused:
+        export_model(full_run, str(tmp_path / "out"), ExportModelOptions(server="vllm"))
+    assert "tui-train fetch run" in refused.value.remedy
+    (full_run.path / FETCH_MARK_FILE).write_text(str(len(read_status(full_run).attempts)))
+    assert "full model" in run_cli("result", f"{full_run.path}/").stdout
+    plan = json.loads((full_run.path / "plan.json").read_text())
+    (full_run.path / "plan.json").write_text(json.dumps(plan | {"python": "/there/python"}))
+    with pytest.raises(Unavailable, match="the Python that trained is not there") as refused:
+        export_model(full_run, str(tmp_path / "out"), ExportModelOptions(server="vllm"))
+    assert "--python" in refused.value.remedy
+    with pytest.raises(NotFound, match="not on PATH"):
+        export_model(full_run, str(tmp_path / "out"), ExportModelOptions(python=sys.executable))
 
 
 def test_a_modelfile_holds_the_template_as_it_is():

@@ -9,13 +9,12 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-from tui_train.actions.host_result import host_of_result
 from tui_train.actions.merge import MergeOptions, merge_adapter, require_language_model, require_new_folder
 from tui_train.actions.publish import copy_model_files
 from tui_train.actions.result_child import ResultChild, require_modules, result_child_error, training_python
 from tui_train.actions.serving import serve_commands, shell_command
 from tui_train.base.app_paths import expand_home
-from tui_train.base.errors import BadInput, NotFound, Unavailable
+from tui_train.base.errors import BadInput, NotFound
 from tui_train.base.files import raising_cannot_write
 from tui_train.base.parse import MissingFile, Unparsable, read_file_to_parse
 from tui_train.base.text import quantity, visible
@@ -71,11 +70,10 @@ def export_model(
 
     TuiTrainError where it cannot be done; then nothing is left.
     """
-    if host := host_of_result(run):
-        why = f"the result of {visible(run.name)} is on {visible(host)}"
-        raise Unavailable(why, f"Copy it here first: tui-train fetch {visible(run.name)}")
     result = read_result(run)
     weights = require_language_model(result)
+    # A merge of a fetched result would be made on its host, where the Python that trained is there alone.
+    training_python(run, options.python)
     export = _Export(run, weights, require_new_folder(folder), options, on_step, cancelled)
     return export.for_vllm(result) if options.server == "vllm" else export.as_gguf(result)
 

@@ -52,7 +52,13 @@ class MergeOptions(Struct, frozen=True):
 
 
 def require_loadable_weights(run_result: RunResult) -> Weights:
-    """Return the weights of a run that can be loaded; NotFound where there are none, BadInput for broken ones."""
+    """Return the weights of a run that can be loaded here.
+
+    Unavailable where they are on its host, NotFound where there are none, BadInput for broken ones.
+    """
+    if run_result.host:
+        why = f"the result of {visible(run_result.run)} is on {visible(run_result.host)}"
+        raise Unavailable(why, f"Copy it here first: tui-train fetch {visible(run_result.run)}")
     if run_result.weights is None:
         where = f" in {visible(run_result.output)}" if run_result.output else ""
         raise NotFound(

@@ -25,7 +25,6 @@ from tui_train.profile.types import Profile
 from tui_train.programs import hub_cache
 from tui_train.runs.remote_run import read_remote_location
 from tui_train.runs.results.result import RunResult, read_result
-from tui_train.runs.results.resuming import are_results_here
 from tui_train.runs.results.weights import ADAPTER_CONFIG_FILE, MODEL_CONFIG_FILE, Weights
 from tui_train.runs.run_folders import RunFolder
 from tui_train.runs.status import read_status
@@ -107,9 +106,6 @@ class Publication:
         Once it is `cancelled`, this and `send` end with AnswerCancelled.
         """
         _require_repo_name(repo)
-        if read_remote_location(run.path) and not are_results_here(run):
-            why = f"the result of {visible(run.name)} is on another machine"
-            raise Unavailable(why, f"Copy it here first: tui-train fetch {visible(run.name)}")
         self.run, self.repo, self.options, self._cancelled = run, repo, options, cancelled
         self.result: RunResult = read_result(run)
         self.weights: Weights = require_loadable_weights(self.result)

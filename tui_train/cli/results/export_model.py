@@ -3,7 +3,6 @@
 import click
 
 from tui_train.actions.export_model import ExportModelOptions, export_model
-from tui_train.actions.host_result import host_of_result
 from tui_train.actions.merge import require_loadable_weights, require_new_folder
 from tui_train.base.text import size_text, visible
 from tui_train.cli import answers
@@ -14,9 +13,8 @@ from tui_train.runs.results.result import read_result
 def export_and_report(reference: str, folder: str, options: ExportModelOptions) -> None:
     """Export a run's result, and print what was written and the command that uses it."""
     run = run_folders.find_run_with_result(reference)
-    if not host_of_result(run):
-        require_loadable_weights(read_result(run))
-        answers.announce_changes(writes=(str(require_new_folder(folder)),))
+    require_loadable_weights(read_result(run))
+    answers.announce_changes(writes=(str(require_new_folder(folder)),))
     made = export_model(run, folder, options, lambda what, of: click.echo(f"{what} {of} …", err=True))
     click.echo(f"wrote {visible(made.path)}: {size_text(made.size)}, {made.content}")
     click.echo(f"use it: {visible(made.command)}")

@@ -66,6 +66,8 @@ def _no_weights_text(run_result: RunResult) -> str:
         return f"{names}{f' and {more} more' if more > 0 else ''}, written while it trained; no adapter or model"
     if run_result.written:
         return f"in {', '.join(map(display_path, run_result.written))}, by the script; no adapter or model"
+    if run_result.host:
+        return f"on {visible(run_result.host)}: tui-train fetch {visible(run_result.run)} copies it here"
     return f"no adapter and no model{f' in {display_path(run_result.output)}' if run_result.output else ''}"
 
 

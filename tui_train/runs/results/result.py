@@ -19,6 +19,7 @@ from tui_train.runner.run_folder.supervisor_plan import SupervisorPlan, read_pla
 from tui_train.runner.system.refused import Refused
 from tui_train.runs.follow import read_progress
 from tui_train.runs.remote_run import local_output_folder, read_remote_location, read_run_location
+from tui_train.runs.results.resuming import are_results_here
 from tui_train.runs.results.trackers import ReportingRun, TrackerLine, tracker_lines
 from tui_train.runs.results.trainer_state import read_best_checkpoint_step, read_trainer_state_step
 from tui_train.runs.results.weights import Weights, read_weights
@@ -57,6 +58,8 @@ class RunResult(Struct, frozen=True, kw_only=True):
 
     run: str
     state: str
+    host: str = ""
+    """The host that has the result, where it was not fetched from there."""
     output: str = ""
     """The folder that was searched."""
     written: tuple[str, ...] = ()
@@ -181,7 +184,9 @@ def read_result(run: RunFolder) -> RunResult:
         return partial
     if plan.nodes > 1 + len(other_machine_folders(run)):
         partial = replace(partial, all_metered=False)
-    partial = replace(partial, trackers=_tracker_lines(run, plan, status))
+    place = read_remote_location(run.path)
+    host = place.host if place and not are_results_here(run) else ""
+    partial = replace(partial, trackers=_tracker_lines(run, plan, status), host=host)
     return _result_with_weights(partial, run, plan, status)
 
 
