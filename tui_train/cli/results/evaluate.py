@@ -92,7 +92,8 @@ def _find_runs_and_announce(
     if not options.by:
         options = replace(options, by="loss" if options.tasks else default_scoring(run))
     python = training_python(run, options.python, host_of_result(run, options.host, options.python))
-    answers.announce_changes(starts=(python.python,), writes=(str(run.path / EVALUATIONS_FOLDER),))
+    started = f"{python.host}:{python.python}" if python.host else python.python
+    answers.announce_changes(starts=(started,), writes=(str(run.path / EVALUATIONS_FOLDER),))
     return run, options
 
 
