@@ -169,15 +169,12 @@ def unmounted_hub_cache(setup: Setup) -> Iterator[Finding]:
     if not lost_variables:
         return
     change = remove_variables_change(profile, lost_variables, "the machine's own cache is mounted")
-    yield Finding(
-        level="error" if loaded_model_id(setup) else "warning",
-        key="trainer.environment",
-        message=f"{lost_variables[0]}={own[lost_variables[0]]} is not mounted into the container: "
+    yield (error if loaded_model_id(setup) else warning)(
+        "trainer.environment",
+        f"{lost_variables[0]}={own[lost_variables[0]]} is not mounted into the container: "
         "what is downloaded there is lost at its end",
-        remedy=(
-            "Remove it from trainer.environment, and export HF_HOME in the shell where you start the run: "
-            "launch.sh mounts that folder."
-        ),
+        "Remove it from trainer.environment, and export HF_HOME in the shell where you start the run: "
+        "launch.sh mounts that folder.",
         change=change,
     )
 

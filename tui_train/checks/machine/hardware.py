@@ -177,5 +177,6 @@ def unsupported_precision(setup: Setup) -> Iterator[Finding]:
         return
     why = "works everywhere" if other == "fp32" else "works on older GPUs"
     change = Change(f"precision {other}", why, (("recipe.precision", other),))
-    make = warning if precision_value.source.endswith("default") else error
-    yield make("recipe.precision", message, remedy, change=change)
+    yield (warning if precision_value.source.endswith("default") else error)(
+        "recipe.precision", message, remedy, change=change
+    )

@@ -68,11 +68,10 @@ def _missing_initial_weights(profile: Profile) -> Iterator[Finding]:
     where = (
         "the image, and there are none" if contained else "$NEMO_HOME/models, where they are only if you converted them"
     )
-    yield Finding(
-        level="error" if contained else "warning",
-        key="trainer.model",
-        message=f"no model is named: the recipe looks for its weights in {where}",
-        remedy="Name a NeMo checkpoint (trainer.model); `tui-train nemo import` makes one of a Hugging Face folder.",
+    yield (error if contained else warning)(
+        "trainer.model",
+        f"no model is named: the recipe looks for its weights in {where}",
+        "Name a NeMo checkpoint (trainer.model); `tui-train nemo import` makes one of a Hugging Face folder.",
     )
 
 
@@ -89,11 +88,10 @@ def _unknown_recipe_finding(
     change = Change(f"recipe {close[0]}", "the nearest name", (("nemo.recipe", close[0]),)) if close else None
     what = "finetune with LoRA" if task == "lora" else task
     remedy = f"Nearest: {', '.join(close)}." if close else similar_word_remedy(name, known_names[:8])
-    return Finding(
-        level="error" if certain else "warning",
-        key="nemo.recipe",
-        message=f"{name} is not a recipe to {what} that {owner_clause}",
-        remedy=f"{remedy} `tui-train recipes` lists those of the Python.",
+    return (error if certain else warning)(
+        "nemo.recipe",
+        f"{name} is not a recipe to {what} that {owner_clause}",
+        f"{remedy} `tui-train recipes` lists those of the Python.",
         change=change,
     )
 

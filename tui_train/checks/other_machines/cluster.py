@@ -121,8 +121,7 @@ def time_limit_above_partition_limit(setup: Setup) -> Iterator[Finding]:
     remedy = (
         "Shorten slurm.time: near the limit the run saves, is queued again and resumes. Or choose another partition."
     )
-    make = warning if allowed else error
-    yield make("slurm.time", message, remedy, machine=True, change=change)
+    yield (warning if allowed else error)("slurm.time", message, remedy, machine=True, change=change)
 
 
 def unavailable_nodes(setup: Setup) -> Iterator[Finding]:

@@ -244,11 +244,10 @@ def _cut_row_findings(
     if refused and change is None:
         title, why = f"accept {percent(consent)} cut rows", "what is cut off is not learned"
         change = Change(title, why, (("data.cut", consent),))
-    yield Finding(
-        level="error" if refused else "warning",
-        key="recipe.sequence_length",
-        message=message,
-        remedy=f"99 % of the rows have up to {grouped_digits(lengths.p99)} tokens, the longest"
+    yield (error if refused else warning)(
+        "recipe.sequence_length",
+        message,
+        f"99 % of the rows have up to {grouped_digits(lengths.p99)} tokens, the longest"
         f" {grouped_digits(lengths.longest)}. {allow}".strip(),
         change=change,
     )

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from tui_train.base.text import grouped_digits
-from tui_train.checks.finding import Finding
+from tui_train.checks.finding import Finding, error, warning
 from tui_train.profile.changes import Change
 from tui_train.profile.types import Profile
 from tui_train.setup.recipe import data_questions, given_arguments
@@ -44,11 +44,10 @@ def extreme_learning_rate(setup: Setup) -> Iterator[Finding]:
             f"the learning rate {chosen:g} is {times} x the usual {default:g} for {what}: the training may diverge"
         )
     allow = _allow_sentence_unless_allowed("learning_rate", profile) if is_error else ""
-    yield Finding(
-        level="error" if is_error and "learning_rate" not in profile.trainer.allow else "warning",
-        key="recipe.learning_rate",
-        message=message,
-        remedy=f"Choose a learning rate nearer to {default:g}.{allow}",
+    yield (error if is_error and "learning_rate" not in profile.trainer.allow else warning)(
+        "recipe.learning_rate",
+        message,
+        f"Choose a learning rate nearer to {default:g}.{allow}",
         change=Change(f"learning rate {default:g}", f"usual for {what}", (("recipe.learning_rate", default),)),
     )
 
@@ -78,12 +77,11 @@ def learning_rate_far_above_scripts_default(setup: Setup) -> Iterator[Finding]:
             change = Change(
                 f"{parameter.name} {parameter.default}", "the script's own", (("trainer.arguments", words),)
             )
-        yield Finding(
-            level="warning",
-            key="trainer.arguments" if own else "recipe.learning_rate",
-            message=f"the learning rate {chosen:g} is {grouped_digits(round(chosen / default))} x the script's own "
+        yield warning(
+            "trainer.arguments" if own else "recipe.learning_rate",
+            f"the learning rate {chosen:g} is {grouped_digits(round(chosen / default))} x the script's own "
             f"{default:g}: the training may diverge",
-            remedy=f"Choose a learning rate nearer to {default:g}.",
+            f"Choose a learning rate nearer to {default:g}.",
             change=change,
             argument=parameter.name if own and not is_passed else "",
         )
@@ -109,15 +107,12 @@ def excessive_sequence_length(setup: Setup) -> Iterator[Finding]:
     if longest is not None and longest <= limit:
         return
     refused = not is_unset_by_user(setup.effective_values["sequence_length"]) and "length" not in profile.trainer.allow
-    yield Finding(
-        level="error" if refused else "warning",
-        key="recipe.sequence_length",
-        message=f"the sequence length {grouped_digits(chosen)} is more than "
+    yield (error if refused else warning)(
+        "recipe.sequence_length",
+        f"the sequence length {grouped_digits(chosen)} is more than "
         f"the {grouped_digits(limit)} tokens that the model can read",
-        remedy=(
-            "Choose a shorter one: longer rows are learned badly, or end the "
-            f"run.{_allow_sentence_unless_allowed('length', profile)}"
-        ),
+        "Choose a shorter one: longer rows are learned badly, or end the "
+        f"run.{_allow_sentence_unless_allowed('length', profile)}",
         change=Change(
             f"{grouped_digits(limit)} tokens", "as many as the model takes", (("recipe.sequence_length", limit),)
         ),

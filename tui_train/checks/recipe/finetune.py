@@ -155,12 +155,11 @@ def unknown_lora_targets(setup: Setup) -> Iterator[Finding]:
     fails = len(missing) == len(names) and not (model.dimensions and model.dimensions.experts)
     rest = tuple(name for name in names if name not in missing)
     title = f"only {', '.join(rest)}" if rest else "all linear layers"
-    yield Finding(
-        level="error" if fails else "warning",
-        key="finetune.targets",
-        message=f"the model has no layer called {' or '.join(missing)}"
+    yield (error if fails else warning)(
+        "finetune.targets",
+        f"the model has no layer called {' or '.join(missing)}"
         + (f": only {', '.join(rest)} would get an adapter" if rest else ": LoRA would have nothing to train"),
-        remedy=f"Its layers are {layers}. Leave finetune.targets empty for all of them.",
+        f"Its layers are {layers}. Leave finetune.targets empty for all of them.",
         change=Change(title, "the model has them", (("finetune.targets", rest),)),
     )
 

@@ -30,12 +30,11 @@ def unusable_accelerate_config(setup: Setup) -> Iterator[Finding]:
         else accelerate_config.why_config_unusable(document.values)
     )
     if why:
-        yield Finding(
-            level="error" if named else "warning",
-            key="trainer.accelerate_config",
-            message=f"your accelerate config {_displayed_config_path(setup)} {why}"
+        yield (error if named else warning)(
+            "trainer.accelerate_config",
+            f"your accelerate config {_displayed_config_path(setup)} {why}"
             + ("" if named else ": no value of it is used"),
-            remedy="Write the file again with `accelerate config`, or name another one (trainer.accelerate_config).",
+            "Write the file again with `accelerate config`, or name another one (trainer.accelerate_config).",
         )
 
 

@@ -109,13 +109,10 @@ def missing_subcommand(setup: Setup) -> Iterator[Finding]:
     is_sure = source.kind != "click" or trains not in source.subcommand_by_alias.values()
     subcommands = names_text(source.subcommands, given_arguments.MAX_CHOICES_SHOWN)
     change = Change(f"the subcommand {trains}", "it is the first argument", (("trainer.arguments", (trains, *words)),))
-    yield Finding(
-        level="error"
-        if source.requires_subcommand and given_arguments.does_library_parse_as_we_do(source)
-        else "warning",
-        key="trainer.arguments",
-        message=f"the script needs a subcommand, one of {subcommands}",
-        remedy=f"Put the one that trains first in trainer.arguments, such as {trains}.",
+    yield (error if source.requires_subcommand and given_arguments.does_library_parse_as_we_do(source) else warning)(
+        "trainer.arguments",
+        f"the script needs a subcommand, one of {subcommands}",
+        f"Put the one that trains first in trainer.arguments, such as {trains}.",
         change=None
         if words or not is_sure or (len(source.subcommands) > 1 and not _TRAINING_SUBCOMMAND_PATTERN.match(trains))
         else change,

@@ -144,16 +144,13 @@ def preset_arguments_refused_by_script(setup: Setup) -> Iterator[Finding]:
     # argparse takes the beginning of a name for all of it.
     missing = [flag for flag in _options_passed_by_preset(setup) if not any(name.startswith(flag) for name in accepted)]
     if missing:
-        yield Finding(
-            # Its --help may leave some out.
-            level="error" if is_complete else "warning",
-            key="trainer.preset",
-            message=f"the script does not take {flag_list_text(missing)},"
+        # Its --help may leave some out.
+        yield (error if is_complete else warning)(
+            "trainer.preset",
+            f"the script does not take {flag_list_text(missing)},"
             f" which the preset {setup.preset.name_in_sentence} passes; {evidence}",
-            remedy=(
-                "Choose trainer.preset=auto, which passes only what the script takes; or custom, which passes your "
-                "arguments alone."
-            ),
+            "Choose trainer.preset=auto, which passes only what the script takes; or custom, which passes your "
+            "arguments alone.",
             change=USE_AUTO_PRESET_CHANGE if profile.trainer.preset != AUTO_PRESET else None,
         )
 

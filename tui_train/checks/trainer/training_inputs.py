@@ -244,11 +244,10 @@ def secret_values_in_profile(setup: Setup) -> Iterator[Finding]:
     for secret in secret_values.find_profile_secrets(setup.profile):
         if secret.key != secret_values.ENVIRONMENT_PROFILE_KEY or not secret.certain:
             what = "arguments are" if secret.key == "trainer.arguments" else "it is"
-            yield Finding(
-                level="error" if secret.certain else "warning",
-                key=secret.key,
-                message=f"{secret.description} looks like a secret, and {what} written to files",
-                remedy=_SECRET_REMEDY_BY_KEY.get(secret.key, _READ_FROM_VARIABLE_REMEDY),
+            yield (error if secret.certain else warning)(
+                secret.key,
+                f"{secret.description} looks like a secret, and {what} written to files",
+                _SECRET_REMEDY_BY_KEY.get(secret.key, _READ_FROM_VARIABLE_REMEDY),
             )
 
 
@@ -312,11 +311,10 @@ def _set_by_argument_and_recipe_finding(words: str, value_label: str, preset: Pr
         if recipe_wins
         else f"overrides the {value_label} on Recipe"
     )
-    return Finding(
-        level="warning" if recipe_wins else "error",
-        key="trainer.arguments",
-        message=f"{words} in your arguments {wins}",
-        remedy=f"Remove it from trainer.arguments, or leave the {value_label} of the recipe unset.",
+    return (warning if recipe_wins else error)(
+        "trainer.arguments",
+        f"{words} in your arguments {wins}",
+        f"Remove it from trainer.arguments, or leave the {value_label} of the recipe unset.",
         change=change,
     )
 
