@@ -73,6 +73,15 @@ def test_a_program_that_is_sent_answers_and_its_folder_is_whole_or_not_there(tmp
     assert [path.name for path in tmp_path.iterdir()] == ["into"]
 
 
+@pytest.mark.whole
+def test_what_a_program_made_is_kept_however_long_it_takes_to_end(tmp_path, monkeypatch):
+    code = "import json, os, sys, time; os.close(1); os.mkdir(json.loads(sys.argv[1])['into'] + '/made'); time.sleep(6)"
+    monkeypatch.setattr(host_program, "sent_program_files", lambda: {"result/slow.py": code})
+    with closing(HostProgram("", sys.executable, "result/slow.py", {}, into=str(tmp_path / "into"))) as sent:
+        assert sent.read_line(20) is None
+    assert (tmp_path / "into" / "made").exists()
+
+
 def test_what_is_in_the_way_is_said_before_it_begins(tmp_path, echo):
     for into, python, why in (
         (tmp_path, sys.executable, "already exists"),

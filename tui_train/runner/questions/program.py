@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from pathlib import Path
 from typing import IO, Any, BinaryIO, Iterator
 
@@ -22,7 +23,9 @@ from .answer_lines import Heartbeat, RequestFailedError, send_json_line
 _PIECE_BYTES = 1 << 16
 _MAX_LINE_BYTES = 1 << 20
 _MAX_STDERR_BYTES, _STDERR_TAIL_BYTES = 64 << 20, 4096
-_POLL_SECONDS, _EXIT_SECONDS = 0.5, 5.0
+_POLL_SECONDS = 0.5
+# To let go of a large model takes its time.
+_MAX_EXIT_SECONDS = 300.0
 _TERMINATED_EXIT_CODE = 128 + signal.SIGTERM
 # What the kernel takes first where memory ends.
 _OOM_SCORE_ADJUSTMENT = "1000"
@@ -64,8 +67,7 @@ def run_program(question: dict[str, Any]) -> None:
             if child.stdin is not None:
                 threading.Thread(target=_relay_input, args=(child.stdin,), daemon=True).start()
             _relay_output(child, errors)
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                child.wait(timeout=_EXIT_SECONDS)
+            _wait_for_exit(child)
         if into and child.returncode != 0:
             shutil.rmtree(request["into"], ignore_errors=True)
         said, code = _end_of_errors(errors), child.returncode
@@ -134,3 +136,14 @@ def _relay_output(child: subprocess.Popen[bytes], errors: BinaryIO) -> None:
             raise RequestFailedError("it wrote a line of more than 1 MiB")
         if not piece:
             return
+
+
+def _wait_for_exit(child: subprocess.Popen[bytes]) -> None:
+    """Wait until a program that prints no more has ended."""
+    heartbeat, deadline = Heartbeat(), time.monotonic() + _MAX_EXIT_SECONDS
+    while time.monotonic() < deadline:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            child.wait(timeout=_POLL_SECONDS)
+            return
+        heartbeat.send_if_due()
+    raise RequestFailedError("the program does not end")
