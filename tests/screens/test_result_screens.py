@@ -8,11 +8,12 @@ import time
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 import warm
 from pilot import on_result, press_keys, screen_text, until_true, wait_for_text, wait_for_workers
 from rich.cells import cell_len
-from support import pids_with_argument, sample, wait_until
+from support import sample, wait_until
 from textual.app import App, ComposeResult
 from training_results import (
     ADAPTER_CONFIG,
@@ -116,8 +117,8 @@ async def test_a_result_of_a_broken_loss_says_where_its_fixes_are(machine, tmp_p
 
 def children() -> list[int]:
     """The chats that this process has started."""
-    found = pids_with_argument(str(Path(__file__).parents[2] / "tui_train/programs/result/chat_child.py"))
-    return [pid for pid in found if f"PPid:\t{os.getpid()}\n" in Path(f"/proc/{pid}/status").read_text()]
+    below = psutil.Process().children(recursive=True)
+    return [each.pid for each in below if any(word.endswith("result/chat_child.py") for word in each.cmdline())]
 
 
 async def loaded(pilot: Any, *words: str) -> None:
