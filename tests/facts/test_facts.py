@@ -511,9 +511,9 @@ def test_limits_reach_the_machine(monkeypatch):
 
 def test_shared_memory(tmp_path):
     mounts = "1 0 0:1 / / rw - overlay overlay rw\n2 1 0:5 / /dev rw shared:2 - devtmpfs udev rw\nrubbish\n"
-    (tmp_path / "mounts").write_text(mounts + f"3 2 0:6 / {tmp_path} rw - tmpfs shm rw\n")
-    (tmp_path / "closed").mkdir(mode=0o555)
-    found = host_facts.read_shared_memory(str(tmp_path / "closed"), tmp_path / "mounts")
+    (tmp_path / "mounts").write_text(mounts + f"3 2 0:6 / {tmp_path}/no\\040one rw - tmpfs shm rw\n")
+    (tmp_path / "no one").mkdir(mode=0o555)
+    found = host_facts.read_shared_memory(str(tmp_path / "no one"), tmp_path / "mounts")
     assert found["shm_total"] >= found["shm_free"] > 0
     assert found["shm_file_system"] == "tmpfs"
     assert bool(found["shm_problem"]) == (os.geteuid() != 0), "root may write anywhere"

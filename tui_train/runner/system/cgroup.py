@@ -84,8 +84,7 @@ def _own_cgroup_v2_path_from_root() -> str:
 def _cgroup_mounts_and_roots() -> Iterator[tuple[str, str]]:
     """Yield where cgroups of version 2 are mounted, and which of them is the root there."""
     for mount in mounted_file_systems():
-        # What is escaped there, a space for one, no system has in this path.
-        if mount.kind == "cgroup2" and "\\" not in mount.point + mount.root:
+        if mount.kind == "cgroup2":
             yield mount.point, mount.root
 
 
