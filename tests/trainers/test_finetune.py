@@ -836,6 +836,10 @@ def test_what_is_cut_is_counted_and_too_much_of_it_refused(tmp_path, tokenizer, 
     (tmp_path / "t.jinja").write_text(PLAIN_TEMPLATE)
     run_prepare_data(tmp_path / "own", f"--chat-template={tmp_path}/t.jinja", *words, python=warm_python)
     assert not (tmp_path / "own/.end").exists()
+    # Plain text has no turns, whatever its length.
+    text = write_rows(tmp_path / "text.jsonl", [{"text": "the quick brown fox"}, {"text": "a dog"}])
+    run_prepare_data(tmp_path / "text", *words[:2], text, python=warm_python)
+    assert not (tmp_path / "text/.end").exists()
 
 
 STOPS = """

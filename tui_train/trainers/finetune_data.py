@@ -11,7 +11,7 @@ from tui_train.profile.types import Profile
 
 PREPARATION_MODULE_NAMES = (
     "prepare_data", "data_chosen", "data_rows", "data_formats", "data_convert", "data_mixture", "data_tally",
-    "data_template", "data_turns", "data_lengths", "data_cuts", "data_bounds", "data_images", "data_image_tokens",
+    "data_template", "data_turns", "data_lengths", "data_bounds", "data_images", "data_image_tokens",
 )  # fmt: skip
 
 

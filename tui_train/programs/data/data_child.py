@@ -2,14 +2,8 @@
 
 FILE keeps how images looked, for the next time.
 
-The question, in JSON: `files` (files or folders), `model` (a folder or an id in the Hub's cache, empty for none),
-`revision` (of the latter; empty for main), `chat_template` (taken instead of its own; empty: its own), `method` (sft,
-dpo, kto, reward, grpo or rloo), `length` (tokens at which a sample is cut, 0 for never), `answers_only` (null: where
-the chat template marks answers), `rows` (how many are read at most), `weights` (what each of `files` has of an
-epoch; empty: what it holds), `rewards` (what scores answers, each with `text`, `dotted`,
-`file` and `variables`; tried after the answer), `max_pixels` (to which an image is
-made smaller, 0 for never), `seconds` (how long reading takes
-at most, and counting tokens as long again).
+QUESTION is JSON, with the fields of DataQuestion in facts/data/data_report.py. Counting tokens may take as long again
+as reading; what rewards did follows the answer, a line for each.
 """
 
 from __future__ import annotations
@@ -99,11 +93,9 @@ def _image_tokens_or_why_not(question: dict[str, Any]) -> ImageTokens | dict[str
         return ImageTokens(question["model"], question["revision"], question["max_pixels"])
     except TextOnlyError:
         return {"text_only": True}
-    except ImportError as error:
-        why = template.missing_library(error)
-        return {"problem": why, "needs_torchvision": "torchvision" in why}
     except Exception as error:  # noqa: BLE001 - many kinds, of which each says why in its own words
-        return {"problem": template.first_line_of_error(error)}
+        why = template.why_not_loaded(error)
+        return {"problem": why, "needs_torchvision": isinstance(error, ImportError) and "torchvision" in why}
 
 
 def _why_processor_needs_torchvision(question: dict[str, Any]) -> str:
@@ -165,9 +157,9 @@ def _file_size_or_zero(path: str) -> int:
 
 def _why_no_tokenizer(model: str, error: Exception) -> dict[str, Any]:
     """Return why a tokenizer was not loaded, and whether the model's folder holds none."""
+    is_folder, why = Path(model).is_dir(), template.why_not_loaded(error)
     if isinstance(error, ImportError):
-        return {"tokenizer": template.missing_library(error)}
-    is_folder, why = Path(model).is_dir(), template.first_line_of_error(error)
+        return {"tokenizer": why}
     if is_folder and not template.has_tokenizer_file(model):
         return {"tokenizer": "it has none", "tokenizer_is_missing": True}
     is_here = is_folder or "/models--" in why
@@ -209,10 +201,8 @@ def _samples_and_token_counts(
     answers = template.find_answer_marking(
         tokenizer, main_format[0], chat=main_format[1] or bool(image_rows), has_images=bool(image_rows)
     )
-    alone = question["answers_only"]
-    if alone is None:
-        alone = question["method"] == "sft" and template.are_answers_learned_by_default(answers, main_format[0])
-    only = answers if alone and answers.possible else None
+    alone = question["answers_only"] if question["method"] == "sft" else bool(question["answers_only"])
+    only = template.marking_of_learned_answers(answers, main_format[0], answers_only=alone)
     # Of an image nothing can be cut off: a row that is too long is left out, as a reward model does.
     cuts = question | ({"method": "reward"} if image_rows else {})
     encoder = template.RowEncoder(tokenizer, only, counts_images)

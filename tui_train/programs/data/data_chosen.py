@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import json
 from array import array
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import data_convert as convert
-import data_formats as formats
 import data_images as images
 import data_lengths as lengths
 import data_rows as rows
@@ -18,7 +16,7 @@ import data_turns as turns
 from data_bounds import BoundError
 from data_image_tokens import ImageTokens, TextOnlyError
 from data_rows import DataRow
-from data_tally import FormatTally, RowTally
+from data_tally import FormatTally, RowTally, judge_row
 
 _MAX_PROBLEMS_PRINTED = 5
 _MAX_ROWS_TOKENIZED = 10_000
@@ -86,23 +84,20 @@ class ChatTemplate:
         """
         self.model, self.revision, self.own_template, self.answers_only = model, revision, own_template, answers_only
         self._max_pixels = max_pixels
-        self._tokenizer: Any = None
-        self._image_tokens: ImageTokens | None = None
-        self._answer_marking: template.AnswerMarking | None = None
+        self._encoder: template.RowEncoder | None = None
 
     def refused_row_numbers(self, chosen: ChosenRows) -> frozenset[int]:
         """Return the numbers of the rows that the template refuses, which become problems of the tally."""
-        if not self.model or not (chosen.format[1] or chosen.has_images) or not self._load_for_format(chosen):
+        if not self.model or not (chosen.format[1] or chosen.has_images):
+            return frozenset()
+        self._encoder = self._encoder or self._load_encoder(chosen)
+        if self._encoder is None:
             return frozenset()
         numbers = set()
-        if chosen.has_images:
-            self._load_image_tokens()
         for number, (found, row) in enumerate(chosen.numbered_rows()):
+            read = convert.part_that_model_reads(row) if chosen.format[0] == "prompt" else row
             try:
-                read = convert.part_that_model_reads(row) if chosen.format[0] == "prompt" else row
-                why = template.template_refusal(self._tokenizer, read, marking=self._answer_marking)
-                if not why and self._image_tokens is not None:
-                    why = self._image_refusal(row)
+                why = _refusal(self._encoder, read)
             except BoundError as error:
                 where = f"{found.file}, line {found.line}"
                 raise DataError(f"the model's chat template fails: {error} for {where}") from None
@@ -113,99 +108,83 @@ class ChatTemplate:
 
     def row_token_lengths(self, chosen: ChosenRows) -> list[lengths.RowTokenLengths]:
         """Return the lengths of the rows in tokens, of many those at equal distances; none without a tokenizer."""
-        if self._tokenizer is None:
-            if chosen.format[1]:
-                return []
+        encoder = self._encoder
+        if encoder is None and not chosen.format[1]:
             with contextlib.suppress(Exception):
-                self._tokenizer = template.load_tokenizer(self.model, self.revision, self.own_template)
+                encoder = template.RowEncoder(template.load_tokenizer(self.model, self.revision, self.own_template))
+        if encoder is None:
+            return []
         every = -(-chosen.usable_count() // _MAX_ROWS_TOKENIZED)
         counted = []
-        for number, row in enumerate(chosen.rows() if self._tokenizer is not None else ()):
+        for number, row in enumerate(chosen.rows()):
             # Of images that are cut off a training ends: there each row is counted.
-            if number % every == 0 or self._image_tokens is not None:
+            if number % every == 0 or encoder.image_tokens is not None:
                 with contextlib.suppress(Exception):
-                    counted.append(
-                        lengths.row_token_lengths(
-                            template.encode_row(
-                                self._tokenizer, row, marking=self._answer_marking, image_tokens=self._image_tokens
-                            )
-                        )
-                    )
+                    counted.append(lengths.row_token_lengths(encoder.encode(row)))
         return counted
 
     def without_long_rows(self, chosen: ChosenRows, length: int) -> ChosenRows:
         """Return the rows whose tokens fit, as TRL ends at images that are cut off; the others become problems."""
-        if self._image_tokens is None:
+        if self._encoder is None or self._encoder.image_tokens is None:
             return chosen
         numbers = set(chosen.refused)
         for number, (found, row) in enumerate(chosen.numbered_rows()):
-            if number not in numbers and (tokens := self._token_count(row)) > length:
+            if number in numbers:
+                continue
+            tokens = lengths.row_token_lengths(self._encoder.encode(row)).length
+            if tokens > length:
                 numbers.add(number)
                 why = f"has {tokens:,} tokens with its images, more than {length:,} (recipe.sequence_length)"
                 chosen.tally.problems.add("refused", found.file, found.line, why)
         return chosen._replace(refused=frozenset(numbers))
 
-    def _token_count(self, row: dict[str, Any]) -> int:
-        sequences = template.encode_row(
-            self._tokenizer, row, marking=self._answer_marking, image_tokens=self._image_tokens
-        )
-        return max(len(sequence.ids) for sequence in sequences)
-
-    def _image_refusal(self, row: dict[str, Any]) -> str:
-        """Return why the processor would refuse the images of a row, empty where it takes them."""
-        try:
-            self._token_count(row)
-        except Exception as error:  # noqa: BLE001 - each processor has errors of its own
-            return template.first_line_of_error(error)
-        return ""
-
-    def _load_image_tokens(self) -> None:
-        try:
-            self._image_tokens = ImageTokens(self.model, self.revision, self._max_pixels)
-        except TextOnlyError:
-            raise DataError("the data has images, and the model reads text only: choose one that sees") from None
-        except ImportError as error:
-            raise DataError(f"the model's processor cannot be loaded: {template.missing_library(error)}") from None
-        except Exception as error:  # noqa: BLE001 - of many kinds, and none of them lets it be trained
-            why = template.first_line_of_error(error)
-            raise DataError(f"the images cannot be counted by the model's processor: {why}") from None
-
-    def are_answers_marked(self, format_name: str) -> bool:
-        """Return whether the template marks answers, after the rows were tried."""
-        return self._answer_marking is not None and template.are_answers_learned_by_default(
-            self._answer_marking, format_name
-        )
+    @property
+    def learns_answers_only(self) -> bool:
+        """Whether answers alone are learned, by their marks, after the rows were tried."""
+        return self._encoder is not None and self._encoder.marking is not None
 
     def turn_ends(self) -> turns.TurnEnds:
         """Return how turns end, after the rows were tried."""
-        return (
-            turns.find_turn_ends(self._tokenizer, self.model, self.revision)
-            if self._tokenizer is not None
-            else turns.TurnEnds()
-        )
+        if self._encoder is None:
+            return turns.TurnEnds()
+        return turns.find_turn_ends(self._encoder.tokenizer, self.model, self.revision)
 
-    def _load_for_format(self, chosen: ChosenRows) -> bool:
+    def _load_encoder(self, chosen: ChosenRows) -> template.RowEncoder | None:
         format_name = chosen.format[0]
-        if self._tokenizer is not None:
-            return True
         try:
-            self._tokenizer = template.load_tokenizer(self.model, self.revision, self.own_template)
+            tokenizer = template.load_tokenizer(self.model, self.revision, self.own_template)
         except Exception as error:  # noqa: BLE001 - whatever keeps it from loading, TRL says it too
-            why = template.first_line_of_error(error)
-            if isinstance(error, ImportError):
-                why = template.missing_library(error)
-            print_data_line(f"the chat template is not checked: {why}")
-            return False
-        if not self._tokenizer.chat_template:
+            print_data_line(f"the chat template is not checked: {template.why_not_loaded(error)}")
+            return None
+        if not tokenizer.chat_template:
             raise DataError("the data is chats, and the model has no chat template: choose one that has, or name one")
+        marking = None
         if self.answers_only is not False:
-            answers = template.find_answer_marking(
-                self._tokenizer, format_name, chat=True, has_images=chosen.has_images
-            )
-            self._answer_marking = (
-                answers if self.answers_only or template.are_answers_learned_by_default(answers, format_name) else None
-            )
-        return True
+            answers = template.find_answer_marking(tokenizer, format_name, chat=True, has_images=chosen.has_images)
+            marking = template.marking_of_learned_answers(answers, format_name, answers_only=self.answers_only)
+        return template.RowEncoder(tokenizer, marking, self._load_image_tokens() if chosen.has_images else None)
+
+    def _load_image_tokens(self) -> ImageTokens:
+        try:
+            return ImageTokens(self.model, self.revision, self._max_pixels)
+        except TextOnlyError:
+            raise DataError("the data has images, and the model reads text only: choose one that sees") from None
+        except Exception as error:  # noqa: BLE001 - of many kinds, and none of them lets it be trained
+            what = "the model's processor cannot be loaded"
+            if not isinstance(error, ImportError):
+                what = "the images cannot be counted by the model's processor"
+            raise DataError(f"{what}: {template.why_not_loaded(error)}") from None
+
+
+def _refusal(encoder: template.RowEncoder, row: dict[str, Any]) -> str:
+    """Return why the template, or the processor of its images, refuses a row; empty where they take it."""
+    why = template.template_refusal(encoder.tokenizer, row, marking=encoder.marking)
+    if not why and encoder.image_tokens is not None:
+        try:
+            encoder.encode(row)
+        except Exception as error:  # noqa: BLE001 - each processor has errors of its own
+            return template.first_line_of_error(error)
+    return why
 
 
 def choose_rows(
@@ -263,28 +242,12 @@ def source_and_trl_rows(
     files: list[str], main_format: tuple[str, bool], *, has_images: bool = False
 ) -> Iterator[tuple[rows.DataRow, dict[str, Any]]]:
     """Yield the usable rows of the main format, each also as TRL takes it."""
-    name, chat = main_format
+    name, _ = main_format
     for path in _data_file_paths(files):
-        for source_row in map(images.with_images_of_row, rows.read_rows(path)):
-            value = source_row.value
-            if value is None or formats.format_name_of_row(value, only_prompts=name == "prompt") != name:
+        for read in rows.read_rows(path):
+            judged = judge_row(read, only_prompts=name == "prompt")
+            if judged.why or (judged.name, judged.chat) != main_format:
                 continue
-            if formats.has_messages(value, name) != chat:
-                continue
-            if (
-                _can_be_written_as_json(value)
-                and not formats.row_problem(value, name)
-                and not images.image_problem(value, name)
-            ):
-                row = convert.trl_row_and_what_changed(value, name)[0]
-                row = images.row_with_image_places(row) if has_images else row
-                yield source_row, convert.pair_with_prompt(row) if name == "preference" else row
-
-
-def _can_be_written_as_json(value: dict[str, Any]) -> bool:
-    """Tell whether a row is text that UTF-8 and JSON can hold, as the count of rows took it."""
-    try:
-        json.dumps(value, sort_keys=True, ensure_ascii=False, default=str).encode()
-    except (UnicodeEncodeError, RecursionError, TypeError):
-        return False
-    return True
+            row = convert.trl_row_and_what_changed(judged.value, name)[0]
+            row = images.row_with_image_places(row) if has_images else row
+            yield judged.row, convert.pair_with_prompt(row) if name == "preference" else row

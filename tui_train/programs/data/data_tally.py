@@ -26,6 +26,36 @@ _MAX_ROW_DIGESTS = 2_000_000
 _SORTED_JSON_ENCODER = json.JSONEncoder(sort_keys=True, ensure_ascii=False, default=str)
 
 
+class JudgedRow(NamedTuple):
+    """A row with its images: its format, whether it is a chat, and `why` it cannot be learned from (empty: it can).
+
+    `text` is its JSON, which one that is broken does not have.
+    """
+
+    row: DataRow
+    why: str
+    value: dict[str, Any]
+    name: str = ""
+    chat: bool = False
+    text: bytes = b""
+
+
+def judge_row(row: DataRow, *, only_prompts: bool) -> JudgedRow:
+    """Return what a row is, and whether it can be learned from; `only_prompts` as in format_name_of_row."""
+    row = images.with_images_of_row(row)
+    if row.value is None:
+        return JudgedRow(row, row.why, {})
+    try:
+        text = _SORTED_JSON_ENCODER.encode(row.value).encode()
+    except UnicodeEncodeError:
+        return JudgedRow(row, "holds half of a character (a lone surrogate)", {})
+    except (RecursionError, TypeError):
+        return JudgedRow(row, "is nested too deeply, or has names that are not text", {})
+    name = formats.format_name_of_row(row.value, only_prompts=only_prompts)
+    why = formats.row_problem(row.value, name) or images.image_problem(row.value, name)
+    return JudgedRow(row, why, row.value, name, bool(name) and formats.has_messages(row.value, name), text)
+
+
 class KeptRow(NamedTuple):
     """A row as TRL takes it, with where it lies, and about how many bytes it takes."""
 
@@ -116,41 +146,31 @@ class RowTally:
     def add(self, row: DataRow) -> None:
         """Count a row."""
         self.rows += 1
-        row = images.with_images_of_row(row)
-        if row.value is None:
-            self.problems.add("broken", row.file, row.line, row.why)
+        row, why, value, name, chat, text = judge_row(row, only_prompts=self._only_prompts)
+        if not text:
+            self.problems.add("broken", row.file, row.line, why)
             return
-        try:
-            text = _SORTED_JSON_ENCODER.encode(row.value).encode()
-        except UnicodeEncodeError:
-            self.problems.add("broken", row.file, row.line, "holds half of a character (a lone surrogate)")
-            return
-        except (RecursionError, TypeError):
-            self.problems.add("broken", row.file, row.line, "is nested too deeply, or has names that are not text")
-            return
-        name = formats.format_name_of_row(row.value, only_prompts=self._only_prompts)
-        key = (name, bool(name) and formats.has_messages(row.value, name))
-        tally = self.formats.get(key)
+        tally = self.formats.get((name, chat))
         if tally is None:
-            tally = self.formats[key] = FormatTally()
+            tally = self.formats[name, chat] = FormatTally()
         tally.rows += 1
-        self.names_images |= bool(row.value.get("images"))
-        tally.columns.update(str(column)[:60] for column in row.value if len(tally.columns) < 40)
+        self.names_images |= bool(value.get("images"))
+        tally.columns.update(str(column)[:60] for column in value if len(tally.columns) < 40)
         if len(tally.seen) < MAX_PROBLEMS_NAMED:
             tally.seen.append(row)
-        if why := formats.row_problem(row.value, name) or images.image_problem(row.value, name):
+        if why:
             if name:
                 empty = why.endswith("is empty") or why.startswith("no ")
                 self.problems.add("empty" if empty else "wrong", row.file, row.line, why)
             return
         self._count_if_duplicate(row, text)
-        value, why = convert.trl_row_and_what_changed(row.value, name)
-        if why:
-            tally.conversions[why] += 1
+        tally.desirable += value.get("label") is True
+        value, changed = convert.trl_row_and_what_changed(value, name)
+        if changed:
+            tally.conversions[changed] += 1
         if row.wrapped:
             tally.conversions["the rows lie in a list inside an object"] += 1
         tally.count_images(value)
-        tally.desirable += row.value.get("label") is True
         read = tally.part_that_model_reads(value, name)
         tally.count_and_sample(KeptRow(row.file, row.line, read, len(text)))
 

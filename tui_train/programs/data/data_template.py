@@ -102,8 +102,10 @@ def sees_images(model: str, revision: str = "") -> bool:
     return False
 
 
-def missing_library(error: ImportError) -> str:
-    """Return which library is missing, in words with the command that installs it, or that torchvision is broken."""
+def why_not_loaded(error: Exception) -> str:
+    """Return what kept a tokenizer or processor from loading: a missing library with its command, or what it says."""
+    if not isinstance(error, ImportError):
+        return first_line_of_error(error)
     if broken := _why_torchvision_is_broken():
         return broken
     text = str(error).lower()
@@ -159,6 +161,14 @@ def _transformers_version() -> tuple[int, ...]:
     from transformers import __version__
 
     return tuple(int(part) for part in re.findall(r"\d+", __version__)[:2])
+
+
+def marking_of_learned_answers(
+    answers: AnswerMarking, format_name: str, *, answers_only: bool | None
+) -> AnswerMarking | None:
+    """Return how the answers are marked where they alone are learned (None: by default), None where all is learned."""
+    alone = are_answers_learned_by_default(answers, format_name) if answers_only is None else answers_only
+    return answers if alone and answers.possible else None
 
 
 def are_answers_learned_by_default(answers: AnswerMarking, format_name: str) -> bool:

@@ -122,7 +122,6 @@ def sample_as_model_reads_it(
     except Exception:  # noqa: BLE001 - it was counted and named before
         return None
     pieces: list[_TextAndState] = []
-    left = _MAX_SHOWN_CHARACTERS
     for number, (ids, learned) in enumerate(sequences):
         # Of a pair the second one is shown from where it differs.
         mark, first = ("rejected", learned.index(True) if any(learned) else len(ids)) if number else ("learned", 0)
@@ -132,17 +131,24 @@ def sample_as_model_reads_it(
         shown_ids, states = _without_repeated_image_tokens(encoder, ids, states)
         if number:
             pieces.append(["\n\n", "read"])
-        for text, state in _split_by_state(encoder.tokenizer, shown_ids, states, first):
-            if left > 0:
-                pieces.append([text[:left], state])
-            left -= len(text)
+        pieces += _split_by_state(encoder.tokenizer, shown_ids, states, first)
     tokens = max(len(sequence.ids) for sequence in sequences)
+    return _sample(row, pieces, tokens, sum(sequences[0].learned))
+
+
+def _sample(row: KeptRow, pieces: list[_TextAndState], tokens: int = 0, learned: int = 0) -> dict[str, Any]:
+    """Return a sample whose pieces are cut where they are too long to be shown."""
+    left, shown = _MAX_SHOWN_CHARACTERS, []
+    for text, state in pieces:
+        if left > 0 and text:
+            shown.append([text[:left], state])
+        left -= len(text)
     return {
         "file": shortened_path(row.file),
         "line": row.line,
-        "pieces": pieces,
+        "pieces": shown,
         "tokens": tokens,
-        "learned": sum(sequences[0].learned),
+        "learned": learned,
         "shortened": left < 0,
         "images": images.described_images(row.value),
     }
@@ -195,10 +201,4 @@ def sample_without_tokenizer(row: KeptRow, *, answers_only: bool) -> dict[str, A
             if name == "messages" and answers_only and turn["role"] != "assistant":
                 state = "read"
             pieces.append([f"{turn['role']}: {text}\n", state])
-    left, cut = _MAX_SHOWN_CHARACTERS, []
-    for text, state in pieces:
-        cut.append([text[: max(left, 0)], state])
-        left -= len(text)
-    return {"file": shortened_path(row.file), "line": row.line, "pieces": [piece for piece in cut if piece[0]],
-            "tokens": 0, "learned": 0, "shortened": left < 0,
-            "images": images.described_images(row.value)}  # fmt: skip
+    return _sample(row, pieces)

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 import data_bounds as bounds
-import data_cuts as cuts
 import data_images as images
+import data_lengths as lengths
 import data_mixture as mixture
 import data_rows as rows
 import data_turns as turns
@@ -111,7 +111,7 @@ def write_prepared_data(options: argparse.Namespace, folder: Path) -> None:
     if options.marked_answers:
         _refuse_unmarked_answers(*chosen.format)
     if options.length and options.model:
-        cuts.refuse_too_many_truncated_rows(chosen, chat_template, options)
+        _refuse_too_many_truncated_rows(chosen, chat_template, options)
         chosen = chat_template.without_long_rows(chosen, options.length)
     usable = chosen.usable_count()
     shares = random.Random(options.seed)  # noqa: S311 - which rows, the same each time
@@ -141,6 +141,33 @@ def write_prepared_data(options: argparse.Namespace, folder: Path) -> None:
     (folder / ".made").write_text(json.dumps(record), encoding="utf-8")
 
 
+def _refuse_too_many_truncated_rows(
+    chosen: ChosenRows, chat_template: ChatTemplate, options: argparse.Namespace
+) -> None:
+    """Say how many rows and tokens are cut; DataError where they are a larger share of the rows than is allowed."""
+    rows_counted = chat_template.row_token_lengths(chosen)
+    cut = [row for row in rows_counted if row.length > options.length]
+    if not rows_counted:
+        print_data_line("long rows are not counted: the model's tokenizer cannot be loaded")
+    if not cut:
+        return
+    usable, share = chosen.usable_count(), len(cut) / len(rows_counted)
+    scale = usable / len(rows_counted)
+    about = "about " if scale > 1 else ""
+    done = "left out"
+    if options.method != "reward" and not chosen.has_images:
+        lost = sum(max(0, length - options.length) for row in cut for length in row.lengths)
+        done = f"cut, with {about}{lost * scale:,.0f} tokens"
+    words = f"{about}{len(cut) * scale:,.0f} of {usable:,} rows ({share:.1%})"
+    words += f" are longer than {options.length:,} tokens and are {done}"
+    if share <= options.most_cut:
+        print_data_line(words)
+        return
+    longest = lengths.candidate_lengths(max(row.length for row in cut))[-1]
+    remedy = f"recipe.sequence_length={longest} cuts none, data.cut={share + 0.005:.2f} allows it"
+    raise DataError(f"{words}: {remedy}")
+
+
 class ImageWriting:
     """The images of rows as they are written, and how many of them are made smaller."""
 
@@ -163,7 +190,7 @@ class ImageWriting:
 def _record_if_answers_marked(chat_template: ChatTemplate, main_format: tuple[str, bool], folder: Path) -> None:
     """Say whether answers alone are learned, and keep that for the training."""
     name, _ = main_format
-    if chat_template.are_answers_marked(name):
+    if chat_template.learns_answers_only:
         print_data_line("only answers are learned: the chat template marks them")
         (folder / ANSWERS_MARKED_FILE_NAME).write_text("alone", encoding="utf-8")
     elif name in _CHAT_FORMATS:
