@@ -95,9 +95,8 @@ class ChatTemplate:
             return frozenset()
         numbers = set()
         for number, (found, row) in enumerate(chosen.numbered_rows()):
-            read = convert.part_that_model_reads(row) if chosen.format[0] == "prompt" else row
             try:
-                why = _refusal(self._encoder, read)
+                why = _refusal(self._encoder, convert.part_that_model_reads(row, chosen.format[0]))
             except BoundError as error:
                 where = f"{found.file}, line {found.line}"
                 raise DataError(f"the model's chat template fails: {error} for {where}") from None

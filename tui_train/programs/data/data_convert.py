@@ -59,9 +59,9 @@ def _prompt_row(row: _Row) -> tuple[_Row, str]:
     return {**row, "prompt": prompt}, "messages up to the last answer become the prompt"
 
 
-def part_that_model_reads(row: _Row) -> _Row:
-    """Return of a prompt what goes into the model: no column that only the rewards get."""
-    return {"prompt": row["prompt"]}
+def part_that_model_reads(row: _Row, format_name: str) -> _Row:
+    """Return what goes into the model of a row as TRL takes it: of a prompt no column that only the rewards get."""
+    return {"prompt": row["prompt"]} if format_name == "prompt" else row
 
 
 def pair_with_prompt(row: _Row) -> _Row:

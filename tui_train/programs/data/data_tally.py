@@ -99,14 +99,6 @@ class FormatTally:
         self._random = random.Random(0)  # noqa: S311 - a sample, the same each time
         self._most, self._bytes = _MAX_SAMPLE_ROWS, 0
 
-    def part_that_model_reads(self, value: dict[str, Any], name: str) -> dict[str, Any]:
-        """Return what goes into the model of a row: of a prompt no column that only the rewards get."""
-        if name != "prompt":
-            return value
-        if len(self.whole) < WHOLE_PROMPT_ROWS_KEPT:
-            self.whole.append(value)
-        return convert.part_that_model_reads(value)
-
     def count_images(self, value: dict[str, Any]) -> None:
         """Count the images of a usable row."""
         count = len(value.get("images") or ())
@@ -171,7 +163,9 @@ class RowTally:
         if row.wrapped:
             tally.conversions["the rows lie in a list inside an object"] += 1
         tally.count_images(value)
-        read = tally.part_that_model_reads(value, name)
+        if name == "prompt" and len(tally.whole) < WHOLE_PROMPT_ROWS_KEPT:
+            tally.whole.append(value)
+        read = convert.part_that_model_reads(value, name)
         tally.count_and_sample(KeptRow(row.file, row.line, read, len(text)))
 
     def _count_if_duplicate(self, row: DataRow, text: bytes) -> None:
