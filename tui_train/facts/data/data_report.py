@@ -7,7 +7,7 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct
 
-from tui_train.base.parse import Unparsable, parse_json_as, parse_json_object
+from tui_train.base.parse import Unparsable, parse_json_object
 from tui_train.base.text import visible
 from tui_train.facts.machine.child_process import ChildResult, run_child
 
@@ -302,38 +302,22 @@ def probe_data(
     return parse_data_answer(run_child(command, deadline, ENVIRONMENT_WITHOUT_GPUS, is_cancelled=is_cancelled))
 
 
-class _ReadingProgress(Struct, frozen=True):
-    """The file or model that a child is reading."""
-
-    reading: str
-
-
-class _TriedReward(Struct, frozen=True):
-    """A reward of which the newest line holds."""
-
-    reward: RewardTrial
-
-
 def parse_data_answer(child_result: ChildResult) -> DataReport:
     """Return what a child has answered; `problem` where that is nothing, with what it was reading."""
     being_read = ""
     trials: dict[str, RewardTrial] = {}
     for line in reversed(child_result.stdout.splitlines()):
-        with suppress(Unparsable):
-            trial = msgspec.convert(
-                _with_escaped_control_characters(msgspec.to_builtins(parse_json_as(line, _TriedReward).reward)),
-                RewardTrial,
-            )
-            trials.setdefault(trial.text, trial)
-            continue
-        with suppress(Unparsable):
-            being_read = being_read or visible(parse_json_as(line, _ReadingProgress).reading)
-            continue
-        try:
-            report = msgspec.convert(_with_escaped_control_characters(parse_json_object(line)), DataReport)
-            return msgspec.structs.replace(report, rewards=(*reversed(trials.values()), *report.rewards))
-        except (msgspec.ValidationError, Unparsable):
-            continue
+        with suppress(Unparsable, msgspec.ValidationError):
+            answer = _with_escaped_control_characters(parse_json_object(line))
+            if "reward" in answer:
+                # Of what was told of one, the newest holds.
+                trial = msgspec.convert(answer["reward"], RewardTrial)
+                trials.setdefault(trial.text, trial)
+            elif "reading" in answer:
+                being_read = being_read or visible(str(answer["reading"]))
+            else:
+                report = msgspec.convert(answer, DataReport)
+                return msgspec.structs.replace(report, rewards=(*reversed(trials.values()), *report.rewards))
     return DataReport(problem=(f"{being_read}: " if being_read else "") + visible(child_result.why_unusable()))
 
 
