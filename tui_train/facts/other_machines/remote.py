@@ -64,16 +64,10 @@ class CommandOutput(msgspec.Struct, frozen=True):
     text: str
 
 
-class CardProcess(msgspec.Struct, frozen=True):
-    """A process that computes on a card of the host, with its memory in bytes."""
+class CardProcess(GpuProcess, frozen=True, kw_only=True):
+    """A process that computes on the card of a UUID."""
 
     uuid: str
-    pid: int
-    name: str = ""
-    user: str = ""
-    memory: int | None = None
-    command: str = ""
-    seconds: int | None = None
 
 
 class HostSurvey(msgspec.Struct, kw_only=True):
