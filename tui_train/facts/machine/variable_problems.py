@@ -4,7 +4,7 @@ Sources: NCCL's `ncclLoadParam` and `setEnvFile`, torch's `AcceleratorAllocatorC
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import NamedTuple
 
 
@@ -39,19 +39,44 @@ _MAX_DIFFERING_END_LETTERS = 2
 _TRUE_WORDS, _FALSE_WORDS = frozenset({"true", "yes", "on", "y"}), frozenset({"false", "no", "off", "n", "none"})
 _NUMBER_PATTERN = re.compile(r"\s*[+-]?\d", re.ASCII)
 _NCCL_SWITCH_PATTERN = re.compile(r"NCCL_\w+_(DISABLE|ENABLE)")
-_NCCL_LOG_LEVELS = frozenset({"version", "warn", "abort", "info", "trace"})
-_TORCH_DEBUG_LEVELS = ("OFF", "INFO", "DETAIL")
 _ALLOCATOR_ENTRY_PATTERN = re.compile(r"\s*(\w+)\s*:\s*(\[[^\]]*\]\s*|[^,:=\[\s][^,:=\[]*)(?:,\s*|$)")
 _ALLOCATOR_SWITCHES = ("expandable_segments", "pinned_use_background_threads")
 _MIN_SPLIT_MIB = 20
+_REFUSED_COUNT = (
+    re.compile(r"\s*[+-]?\d.*", re.ASCII | re.DOTALL),
+    VariableProblem("torch reads a number there, and refuses anything else", ends_training=True),
+)
+# The values that a variable may have, and what is wrong with any other.
+_VALUES_AND_PROBLEM_BY_NAME: Mapping[str, tuple[re.Pattern[str], VariableProblem]] = {
+    "NCCL_DEBUG": (
+        re.compile(rf"\s*(|0|version|warn|abort|info|trace|{'|'.join(_FALSE_WORDS)})\s*", re.IGNORECASE),
+        VariableProblem("NCCL knows WARN, INFO and TRACE, and logs nothing for another word", value="INFO"),
+    ),
+    "CUDA_LAUNCH_BLOCKING": (
+        re.compile(r"\s*0?\s*"),
+        VariableProblem("it is for finding a kernel that fails, and slows every step"),
+    ),
+    "TORCH_DISTRIBUTED_DEBUG": (
+        re.compile("OFF|INFO|DETAIL", re.IGNORECASE),
+        VariableProblem(
+            "torch knows OFF, INFO and DETAIL, and refuses another word", value="DETAIL", ends_training=True
+        ),
+    ),
+    "TORCH_NCCL_ASYNC_ERROR_HANDLING": _REFUSED_COUNT,
+    "TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC": _REFUSED_COUNT,
+    "TORCH_NCCL_TRACE_BUFFER_SIZE": _REFUSED_COUNT,
+}
 
 
 def variable_problem(name: str, value: str) -> VariableProblem | None:
     """Return what is wrong with a variable, None if nothing is known to be."""
     if intended := _intended_name(name):
         return VariableProblem(f"nothing reads a variable of that name: {intended} is meant", intended, value)
-    if find_problem := _VALUE_CHECK_BY_NAME.get(name):
-        return find_problem(value)
+    if name in _ALLOCATOR_VARIABLES:
+        return _allocator_problem(value)
+    if name in _VALUES_AND_PROBLEM_BY_NAME:
+        values, problem = _VALUES_AND_PROBLEM_BY_NAME[name]
+        return None if values.fullmatch(value) else problem
     return _number_problem(value) if _NCCL_SWITCH_PATTERN.fullmatch(name) else None
 
 
@@ -79,33 +104,6 @@ def _number_problem(value: str) -> VariableProblem | None:
     meant = "1" if value.strip().lower() in _TRUE_WORDS else ""
     is_zero = value.strip().lower() in _FALSE_WORDS
     return None if is_zero else VariableProblem("NCCL reads a number there, and takes any word for 0", value=meant)
-
-
-def _count_problem(value: str) -> VariableProblem | None:
-    if _NUMBER_PATTERN.match(value):
-        return None
-    return VariableProblem("torch reads a number there, and refuses anything else", ends_training=True)
-
-
-def _nccl_log_level_problem(value: str) -> VariableProblem | None:
-    word = value.strip().lower()
-    if not word or word in _NCCL_LOG_LEVELS | _FALSE_WORDS or word == "0":
-        return None
-    return VariableProblem("NCCL knows WARN, INFO and TRACE, and logs nothing for another word", value="INFO")
-
-
-def _torch_debug_level_problem(value: str) -> VariableProblem | None:
-    if value.upper() in _TORCH_DEBUG_LEVELS:
-        return None
-    return VariableProblem(
-        "torch knows OFF, INFO and DETAIL, and refuses another word", value="DETAIL", ends_training=True
-    )
-
-
-def _blocking_launch_problem(value: str) -> VariableProblem | None:
-    if value.strip() in {"", "0"}:
-        return None
-    return VariableProblem("it is for finding a kernel that fails, and slows every step")
 
 
 def _allocator_problem(value: str) -> VariableProblem | None:
@@ -142,14 +140,3 @@ def _is_fraction(text: str) -> bool:
         return 0 < float(text) < 1
     except ValueError:
         return False
-
-
-_VALUE_CHECK_BY_NAME: Mapping[str, Callable[[str], VariableProblem | None]] = {
-    "NCCL_DEBUG": _nccl_log_level_problem,
-    "CUDA_LAUNCH_BLOCKING": _blocking_launch_problem,
-    "TORCH_DISTRIBUTED_DEBUG": _torch_debug_level_problem,
-    "TORCH_NCCL_ASYNC_ERROR_HANDLING": _count_problem,
-    "TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC": _count_problem,
-    "TORCH_NCCL_TRACE_BUFFER_SIZE": _count_problem,
-    **dict.fromkeys(_ALLOCATOR_VARIABLES, _allocator_problem),
-}
