@@ -64,7 +64,7 @@ def _import_path_without_current_folder() -> list[str]:
 
 
 class ChildResult(NamedTuple):
-    """The output of a child and its exit code, as in subprocess; `timed_out` if the deadline came first.
+    """The output of a child and its exit code, as in subprocess.
 
     `failure` is why there is no code: late, too much output, or not started. `memory_limit` is how many bytes
     it could take.
@@ -73,9 +73,13 @@ class ChildResult(NamedTuple):
     stdout: bytes = b""
     stderr: bytes = b""
     exit_code: int | None = None
-    timed_out: bool = False
     failure: str = ""
     memory_limit: int = 0
+
+    @property
+    def timed_out(self) -> bool:
+        """Whether the deadline came first."""
+        return self.failure == DEADLINE_PASSED_REASON
 
     def last_answer(self, answer_type: type[_Answer]) -> _Answer | None:
         """Return the last line that is such an answer in JSON, None without one: libraries print lines of their own."""
@@ -132,7 +136,7 @@ def run_child(  # noqa: PLR0913 - each has a default but two
     finally:
         child_memory_limit.kill_and_close(process, 1.0)
     code = None if failure else process.returncode
-    return ChildResult(bytes(texts[0]), bytes(texts[1]), code, failure == DEADLINE_PASSED_REASON, failure, memory_limit)
+    return ChildResult(bytes(texts[0]), bytes(texts[1]), code, failure, memory_limit)
 
 
 def _collect_output(

@@ -306,5 +306,5 @@ def run_on_host(  # noqa: PLR0913 - each has a default but three
     except Unavailable as error:
         return ChildResult(failure=visible(error.message))
     if answer.code is None:
-        return ChildResult(failure=DEADLINE_PASSED_REASON, timed_out=True)
+        return ChildResult(failure=DEADLINE_PASSED_REASON)
     return ChildResult(answer.out.encode(), answer.said.encode(), answer.code)
