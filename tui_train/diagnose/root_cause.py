@@ -29,7 +29,7 @@ from tui_train.diagnose.types import Diagnosis, Evidence, LogLine, Signature
 from tui_train.facts.types import Facts
 from tui_train.profile.changes import Change
 from tui_train.profile.types import Profile
-from tui_train.runner.logs.memory_failure import error_to_blame_for_end
+from tui_train.runner.logs.memory_failure import error_to_blame_for_end, torchrun_root_cause
 from tui_train.runner.logs.memory_holders import largest_other_holder
 from tui_train.runner.logs.tracebacks import OTHER_ERROR_KIND, read_errors
 
@@ -60,7 +60,6 @@ _SINGLE_PROCESS_PATTERN = re.compile(r"(?i)\bnum(ber of)? processes\W{0,3}1\b|\b
 _SEVERAL_PROCESSES_PATTERN = re.compile(
     r"(?i)\bnum(ber of)? processes\W{0,3}([2-9]|\d\d)|\brank \d+/([2-9]|\d\d+) \| host "
 )
-_ROOT_CAUSE_LINE_PATTERN = re.compile(r"^\s*(?P<name>host|rank|exitcode)\s*: (?P<value>\S+)")
 
 _NO_LOG_LINE = LogLine(0, "")
 
@@ -94,7 +93,7 @@ def diagnose(
     hits = [hit for hit in _find_signature_hits(evidence) if evidence.exit_code != 0 or hit.signature.done]
     hits = _without_recovered_errors(hits + _find_silent_failures(evidence), evidence)
     hits = _with_errors_inside_wrappers(hits, evidence.lines)
-    block = _torchrun_root_cause_values(evidence.lines)
+    block = torchrun_root_cause([line.text for line in evidence.lines])
     hits = _without_ends_by_launcher(hits, evidence.lines, block)
     end, uncaught = _deciding_error_line(hits, evidence)
     if end is not None:
@@ -285,15 +284,6 @@ def _without_reports_before_mistake(
         return earlier and hit.line.number not in raised and hit.signature.strength < _MIN_OUTSIDE_VERDICT_STRENGTH
 
     return [hit for hit in hits if not is_only_reported(hit)]
-
-
-def _torchrun_root_cause_values(lines: Sequence[LogLine]) -> dict[str, str]:
-    """Return host, rank and exit code of torchrun's own `Root Cause` block, empty where there is none."""
-    at = next((index for index, line in enumerate(lines) if "Root Cause (first observed failure)" in line.text), None)
-    if at is None:
-        return {}
-    matches = (_ROOT_CAUSE_LINE_PATTERN.match(line.text) for line in lines[at : at + 8])
-    return {match["name"]: match["value"] for match in matches if match}
 
 
 def _hit_corrected_by_evidence(hit: SignatureHit, evidence: Evidence) -> SignatureHit:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Container, Sequence
 from itertools import takewhile
 from typing import NamedTuple
 
@@ -21,11 +21,10 @@ _HOST_MEMORY_PATTERN = re.compile(
     r"|exitcode .*: -9 |Signal 9 \(SIGKILL\)|killed by signal: Killed"
 )
 _ROOT_CAUSE_TEXT = "Root Cause (first observed failure)"
-_ROOT_CAUSE_RANK_PATTERN = re.compile(r"^\s*rank\s*: (\d{1,6})\b")
-_ROOT_CAUSE_EXIT_CODE_PATTERN = re.compile(r"^\s*exitcode\s*: (-?\d{1,4})\b")
+_ROOT_CAUSE_LINE_PATTERN = re.compile(r"^\s*(?P<name>host|rank|exitcode)\s*: (?P<value>\S+)")
 _ROOT_CAUSE_BLOCK_LINE_COUNT = 8
 # Signals that nothing but the machine or somebody sends: no error of the program's own came to its end.
-_POSSIBLE_MEMORY_KILL_EXIT_CODES = frozenset({-7, -9, -11})
+_POSSIBLE_MEMORY_KILL_EXIT_CODES = frozenset({"-7", "-9", "-11"})
 
 
 class MemoryFailure(NamedTuple):
@@ -46,11 +45,10 @@ def read_memory_failure(log: str, own_pids: Container[int]) -> MemoryFailure:
     on_host = any(_HOST_MEMORY_PATTERN.search(line) is not None and "WARNING" not in line for line in lines)
     errors = read_errors(lines)
     last = error_to_blame_for_end(lines, errors)
-    _, code = _root_cause_rank_and_code(lines)
     if (
         last is None
         or last.kind != GPU_MEMORY_KIND
-        or code in _POSSIBLE_MEMORY_KILL_EXIT_CODES
+        or torchrun_root_cause(lines).get("exitcode") in _POSSIBLE_MEMORY_KILL_EXIT_CODES
         or _has_training_continued(lines[last.line_index + 1 :])
     ):
         return MemoryFailure(maybe_out_of_host_memory=on_host)
@@ -81,10 +79,10 @@ def error_to_blame_for_end(lines: Sequence[str], logged: Sequence[LoggedError]) 
     ran out of memory, for the others fail because it is gone. Else the last one decides.
     """
     errors = [error for error in logged if error.kind != FOLLOW_UP_KIND]
-    root, _ = _root_cause_rank_and_code(lines)
     last = {error.rank: error for error in errors if error.uncaught}
-    if root in last:
-        return last[root]
+    root = torchrun_root_cause(lines).get("rank")
+    if first := next((error for rank, error in last.items() if str(rank) == root), None):
+        return first
     out_of_memory = [error for error in last.values() if error.kind == GPU_MEMORY_KIND]
     ended = out_of_memory or list(last.values()) or list(errors)
     return ended[-1] if ended else None
@@ -96,17 +94,11 @@ def _phase_of_last_error(errors: Sequence[LoggedError]) -> str:
     return next((error.phase for error in of_memory if error.phase), "loss")
 
 
-def _root_cause_rank_and_code(lines: Sequence[str]) -> tuple[int | None, int | None]:
-    """Return the rank that torchrun saw end first, and its exit code; None where it does not say."""
+def torchrun_root_cause(lines: Sequence[str]) -> dict[str, str]:
+    """Return host, rank and exit code of the process that torchrun saw end first; empty where it does not say."""
     at = next((place for place in range(len(lines) - 1, -1, -1) if _ROOT_CAUSE_TEXT in lines[place]), None)
-    if at is None:
-        return None, None
-    block = lines[at + 1 : at + 1 + _ROOT_CAUSE_BLOCK_LINE_COUNT]
-    return _first_number(_ROOT_CAUSE_RANK_PATTERN, block), _first_number(_ROOT_CAUSE_EXIT_CODE_PATTERN, block)
-
-
-def _first_number(pattern: re.Pattern[str], lines: Iterable[str]) -> int | None:
-    return next((int(match[1]) for match in map(pattern.match, lines) if match), None)
+    block = [] if at is None else lines[at : at + _ROOT_CAUSE_BLOCK_LINE_COUNT]
+    return {match["name"]: match["value"] for match in map(_ROOT_CAUSE_LINE_PATTERN.match, block) if match}
 
 
 def _has_training_continued(lines: Sequence[str]) -> bool:
