@@ -488,7 +488,7 @@ FACTORY, VERL = "/root/LLaMA-Factory/src/llamafactory/{}", "/workspace/verl/verl
         # Python before 3.10 names no class.
         ([(FACTORY.format("w.py"), "trainer = OwnTrainer("), (FACTORY.format("own.py"), "super().__init__(**kw)")],
          "TypeError: __init__() got an unexpected keyword argument 'tokenizer'",
-         ("OwnTrainer takes no argument tokenizer, which LLaMA-Factory gives it", "pip install -U llamafactory")),
+         ("OwnTrainer takes no argument tokenizer, which LLaMA-Factory gives it", "pip install -U transformers`;")),
         ([("/w/more.py", "own = wrap(SFTTrainer(args=SFTConfig(dataset_text_field='a')))")],
          "TypeError: __init__() got an unexpected keyword argument 'args'", ("SFTTrainer takes no argument args",)),
     ],

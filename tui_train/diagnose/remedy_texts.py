@@ -11,6 +11,7 @@ from tui_train.diagnose.failed_stage import Stage, failed_stage
 from tui_train.diagnose.named_changes import OOM_REMEDY_BY_PHASE
 from tui_train.diagnose.traceback_lines import (
     RAISE_STATEMENT_PATTERN,
+    cloned_library,
     frames_before,
     index_of_line,
     innermost_user_frame,
@@ -95,9 +96,10 @@ def remedy_and_values(
     if by_settings := _remedy_by_settings(signature, evidence, profile):
         return by_settings, match_values
     values = {**_raiser_and_place_values(evidence.lines, error_line), **match_values}
-    caller = _calling_library(evidence.lines, error_line, values.get("argument", ""))
-    if caller:
+    calling_file = _calling_file(evidence.lines, error_line, values.get("argument", ""))
+    if caller := library_of_file(calling_file):
         values["caller"], values["calling_library"] = _TITLE_BY_LIBRARY.get(caller, caller), caller
+        values["clone"] = cloned_library(calling_file)
     if profile and evidence.preset and (start := working_folder(profile, evidence.preset)):
         values.setdefault("start", f"{start} (trainer.working_directory)")
     if raised := _ERROR_MESSAGE_PATTERN.match(error_line.text):
@@ -166,9 +168,8 @@ def _is_place_own(values: dict[str, str]) -> bool:
 def _limit_remedy(values: dict[str, str]) -> str:
     """Return how to do without what a library cannot do."""
     at = " at {place}" if "place" in values else ""
-    package = pip_package(values.get("library", ""))
-    has_update = package and values["library"] not in _SELDOM_WRONG_LIBRARIES
-    update = f" A newer one may (`PYTHON -m pip install -U {package}`)." if has_update else ""
+    update = "" if values.get("library", "") in _SELDOM_WRONG_LIBRARIES else _update_command(values)
+    update = f" A newer one may ({update})." if update else ""
     return f"Leave out or replace what the message names{at}: {{limited}} cannot do it.{update}"
 
 
@@ -181,8 +182,15 @@ def _place_remedy(signature: Signature, values: dict[str, str]) -> str:
         look = "Look at {place}, and what it gives to {raiser}" if _is_place_own(values) else "Look at {place}"
     if values["library"] in _SELDOM_WRONG_LIBRARIES:
         return f"{look}."
-    update = f" (`PYTHON -m pip install -U {package}`)" if (package := pip_package(values["library"])) else ""
+    update = f" ({command})" if (command := _update_command(values)) else ""
     return f"{look}; where that is right, update {{raiser}}{update}, or look for the message among its issues."
+
+
+def _update_command(values: dict[str, str]) -> str:
+    """Return the command that updates the library in which an error was raised, empty where none is known."""
+    if values.get("clone"):
+        return "`git pull` in its folder"
+    return f"`PYTHON -m pip install -U {package}`" if (package := pip_package(values.get("library", ""))) else ""
 
 
 def _fitting_versions_remedy(values: dict[str, str]) -> str:
@@ -192,7 +200,8 @@ def _fitting_versions_remedy(values: dict[str, str]) -> str:
         return _MODEL_CODE_REMEDY
     if called in {"", caller} and caller in _LIBRARIES_ON_TRANSFORMERS:
         called = "transformers"
-    packages = sorted({pip_package(library) for library in (caller, called)} - {""})
+    installed = {caller, called} - {values["clone"]}
+    packages = sorted({pip_package(library) for library in installed} - {""})
     update = f"`PYTHON -m pip install -U {' '.join(packages)}`" if packages else "the newest of each"
     return (
         "The call is not in your code: install versions of {caller} and what it calls that fit each other "
@@ -209,15 +218,15 @@ def _called_library(values: dict[str, str]) -> str:
     return next(by_class, ".".join(parts[: 1 + (parts[0] == "google")]))
 
 
-def _calling_library(lines: Sequence[LogLine], error_line: LogLine, argument: str) -> str:
-    """Return the library that made the call which failed, empty for the user's own code.
+def _calling_file(lines: Sequence[LogLine], error_line: LogLine, argument: str) -> str:
+    """Return the file that made the call which failed, empty where none is known.
 
     With ** code passes on what it was given, but for what it names there itself.
     """
     for frame in reversed(frames_before(lines, error_line)):
         code = "".join(frame.code)
         if not _BLAMELESS_FRAME_PATTERN.search(frame.text) and ("**" not in code or f"{argument}=" in code):
-            return library_of_file(frame.file)
+            return frame.file
     return ""
 
 
@@ -232,7 +241,7 @@ def _raiser_and_place_values(lines: Sequence[LogLine], error_line: LogLine) -> d
     code = "".join(frame.code[:1]) if frame else ""
     if frame and (name := library_of_file(frame.file)):
         title = _TITLE_BY_LIBRARY.get(name, name)
-        values = {"raiser": title, "library": name}
+        values = {"raiser": title, "library": name, "clone": cloned_library(frame.file)}
     if RAISE_STATEMENT_PATTERN.match(code) and not _LOOKUP_ERROR_PATTERN.match(error_line.text):
         forms = (("adviser", _ADVICE_PATTERN), ("limited", _LIMIT_PATTERN), ("expecting", _EXPECTATION_PATTERN))
         values |= {name: title for name, pattern in forms if pattern.search(error_line.text)}

@@ -103,10 +103,10 @@ def library_of_file(file: str) -> str:
     """Return the library that a file belongs to, installed or cloned; empty for the user's files and Python's."""
     if installed := _INSTALLED_LIBRARY_PATTERN.search(file):
         return installed[installed.lastindex or 1]
-    return _cloned_library(file)
+    return cloned_library(file)
 
 
-def _cloned_library(file: str) -> str:
+def cloned_library(file: str) -> str:
     """Return the library in whose clone a file lies, as in Megatron-LM/megatron or trl/src/trl; empty for none."""
     folders = file.split("/")[:-1]
     for clone, name in itertools.pairwise(folder for folder in folders if folder != "src"):
@@ -135,7 +135,7 @@ def innermost_user_frame(lines: Sequence[LogLine], error_line: LogLine) -> Trace
     """
     frames = [frame for frame in frames_before(lines, error_line) if not _LIBRARY_FILE_PATTERN.search(frame.file)]
     if frames:
-        return next((frame for frame in reversed(frames) if not _cloned_library(frame.file)), frames[-1])
+        return next((frame for frame in reversed(frames) if not cloned_library(frame.file)), frames[-1])
     at = index_of_line(lines, error_line)
     after = [line for line in lines[at + 1 : at + _MAX_TRACEBACK_LINES] if line.rank == error_line.rank]
     return _innermost_user_frame_of_chained_tracebacks(after)
