@@ -31,12 +31,12 @@ from tui_train.places.jobs import cancel_if_impossible, dry_run_job, refresh_job
 from tui_train.places.project_code import code_files
 from tui_train.places.receive_changes import receive_run_changes
 from tui_train.places.remote_start import resolve_unconfirmed_start, start_sent_run
-from tui_train.places.run_copies import remove_copies_on_hosts
 from tui_train.places.run_mirror import update_local_copy
 from tui_train.plan.render.prepare import PreparedPlan
 from tui_train.plan.render.slurm import SLURM_SCRIPT_FILE_NAME as SLURM_SCRIPT
 from tui_train.plan.run_files import RUNNER_ZIP_FILE_NAME
 from tui_train.plan.types import Plan
+from tui_train.profile.hosts import host_address
 from tui_train.profile.types import Profile
 from tui_train.runner.run_folder.state import UNCONFIRMED_STATE, RunStatus
 from tui_train.runs import folders, run_folders
@@ -51,6 +51,7 @@ from tui_train.runs.local_start import (
     unfinished_wait_mode,
 )
 from tui_train.runs.remote_run import (
+    RunLocation,
     read_host_report,
     read_remote_location,
     read_run_location,
@@ -244,7 +245,7 @@ class Place(Struct, frozen=True):
         What it left there is gone for good. Where it is left on one of the other hosts, the first one and this machine
         keep theirs, so that it can be removed again.
         """
-        remove_copies_on_hosts(run)
+        _remove_copies_on_other_hosts(run)
         if (there := read_remote_location(run.path)) and not there.shared:
             with suppress(RunFolderGone):
                 ask_removal(there, ended=True)
@@ -295,6 +296,34 @@ def _require_can_wait(*, by_slurm: bool, machine_count: int) -> None:
         why = "a training on several machines cannot wait for GPUs: each machine has a queue of its own"
         remedy = "Start it without --when-free once `tui-train facts --on HOST` shows the GPUs of all of them free"
         raise Unavailable(why, f"{remedy}, or let Slurm start it (--slurm).")
+
+
+def _remove_copies_on_other_hosts(run: RunFolder) -> None:
+    """Remove the copies of a run that has ended; Unavailable names the hosts on which they are left, and why.
+
+    A host that sees the very folder of the first one has none: something was started in it.
+    """
+    if not (hosts := folders.other_hosts_of_run(run)):
+        return
+    place = read_run_location(run.path)
+    if place.host and not place.shared:
+        with suppress(RunFolderGone):
+            ask_removable_size(place)
+    else:
+        folders.refuse_if_active(run)
+    asking_host = host_address(place.host) if place.host else None
+    left: list[str] = []
+    for host in hosts:
+        try:
+            ask_removal(RunLocation(host, place.folder), asking_host=asking_host)
+        except RunFolderGone:
+            continue
+        except Unavailable as error:
+            left.append(f"{visible(host)} ({error.message.rstrip('.')})")
+    if left:
+        why = f"{visible(place.folder)} is left on {', '.join(left)}, and on {visible(place.host) or 'this machine'}"
+        remedy = f"Try again, or remove it there by hand and then: tui-train runs rm --here {visible(run.name)}"
+        raise Unavailable(why, remedy)
 
 
 def _remove_unstarted(run: RunFolder) -> str:
