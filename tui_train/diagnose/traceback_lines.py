@@ -30,7 +30,7 @@ _INSTALLED_LIBRARY_PATTERN = re.compile(
 # Frameworks that pip does not have by these names, and that are cloned.
 _CLONED_FRAMEWORKS = frozenset({"fairseq", "megatron", "openrlhf", "swift", "torchtitan"})
 _NOT_IN_NAME_PATTERN = re.compile(r"[\W_]+")
-_CLASS_CALL_PATTERN = re.compile(r"(?<!\w)([A-Z]\w*[a-z]\w*)\(")
+_CAPITALIZED_CALL_PATTERN = re.compile(r"(?<!\w)([A-Z]\w*)\(")
 # Code that hands on what it was given.
 _PASSING_ON_PATTERN = re.compile(r"\*\*|\bsuper\(")
 RAISE_STATEMENT_PATTERN = re.compile(r"\s+(?:raise|assert)\b")
@@ -120,8 +120,8 @@ def class_that_was_made(lines: Sequence[LogLine], error_line: LogLine, argument:
     frames = reversed(frames_before(lines, error_line))
     for text in (text for frame in frames for text in reversed(frame.code) if "(" in text):
         before, given, _ = text.partition(f"{argument}=")
-        if classes := _CLASS_CALL_PATTERN.findall(before):
-            return str(classes[-1 if given else 0])
+        if classes := [name for name in _CAPITALIZED_CALL_PATTERN.findall(before) if not name.isupper()]:
+            return classes[-1 if given else 0]
         if not _PASSING_ON_PATTERN.search(text):
             return ""
     return ""
