@@ -17,7 +17,6 @@ from tui_train.base.text import visible
 
 from .discovery.discovery import DiscoveryApp
 from .help_lines import help_lines
-from .messages import ScreenShown
 
 if TYPE_CHECKING:
     from tui_train.runs.run_folders import RunFolder
@@ -78,7 +77,7 @@ class WizardScreen(Screen[None]):
 
     def on_screen_resume(self) -> None:
         """Tell the app which live values this screen needs."""
-        self.post_message(ScreenShown(wants_card_samples=self.WANTS_CARD_SAMPLES))
+        self.wizard.sample_cards_while_wanted(wanted=self.WANTS_CARD_SAMPLES)
 
     @on(Worker.StateChanged)
     def _recover_if_worker_failed(self, event: Worker.StateChanged) -> None:

@@ -133,13 +133,6 @@ class HomeDrawn(Message):
     """Home's first picture is drawn: what would have held that up can begin."""
 
 
-@dataclass(eq=False, repr=False)
-class ScreenShown(Message):
-    """A screen is on top now, and may want to know what the cards do."""
-
-    wants_card_samples: bool
-
-
 class QueryScriptHelp(Message):
     """The user asks that the script is run for its --help."""
 

@@ -17,7 +17,7 @@ from tui_train.profile.types import Profile
 
 from .. import IMPORT_LOCK
 from ..fault_guard import GuardedApp
-from ..messages import QueryRecipes, QueryScriptHelp, ScreenShown
+from ..messages import QueryRecipes, QueryScriptHelp
 from ..screen_words import finding_on_screen
 
 if TYPE_CHECKING:
@@ -335,9 +335,9 @@ class DiscoveryApp(GuardedApp):
             self.mark_parts_awaited("recipes")
             self.run_query("recipes", lambda: {event.python: nemo_models.probe_recipes(event.python, event.flavour)})
 
-    @on(ScreenShown)
-    def _sample_if_screen_wants(self, event: ScreenShown) -> None:
-        self._wants_samples = event.wants_card_samples
+    def sample_cards_while_wanted(self, *, wanted: bool) -> None:
+        """Sample the cards from now on, or no longer: the screen on top shows them, or does not."""
+        self._wants_samples = wanted
         self._start_or_stop_sampling()
 
     def _start_or_stop_sampling(self) -> None:

@@ -206,7 +206,6 @@ When a run ends while you watch, the terminal rings and gets a notification (OSC
 
     def on_screen_resume(self) -> None:
         """Arrange it: what came while another screen was on top had no place yet."""
-        super().on_screen_resume()
         self.call_after_refresh(self.draw_plot_and_cards)
 
     @work(thread=True, exclusive=True, group="watch")
