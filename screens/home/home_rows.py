@@ -2,8 +2,7 @@
 
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from rich.cells import cell_len
@@ -94,21 +93,29 @@ def home_rows(state: HomeState) -> tuple[ListRow, ...]:
     live = sorted((run for run in runs if run.is_stoppable), key=_live_run_rank)
     ended = [run for run in runs if not run.is_stoppable]
     dates, widths = _date_texts(ended), _column_widths(runs, profiles, state.settings_before)
-    before = {run.run: state.settings_before.get(_run_key(run), "") for run in runs}
+
+    def run_row(
+        run: RunDigest, draw: Callable[..., Sequence[Content]], *more: object, height: int = 1, section: str = "runs"
+    ) -> ListRow:
+        key = _run_key(run)
+        data = (run, state.settings_before.get(key, ""), key in state.marked, widths, *more)
+        return ListRow(key, data, draw, height, section)
+
+    def live_run_row(run: RunDigest) -> ListRow:
+        draw = _waiting_run_lines if run.state == "waiting" else _live_run_lines
+        return run_row(run, draw, height=2, section="live")
+
     panels: list[list[ListRow]] = []
     if live:
-        panels.append(
-            [title_row("Running"), *(_live_run_row(run, before[run.run], state.marked, widths) for run in live)]
-        )
+        panels.append([title_row("Running"), *map(live_run_row, live)])
     for name, group in _run_groups(ended, is_grouped=state.grouped):
-        panels.append(
-            [
-                title_row(name),
-                *(_ended_run_row(run, before[run.run], state.marked, dates[run.run], widths) for run in group),
-            ]
-        )
+        panels.append([title_row(name), *(run_row(run, _ended_run_lines, dates[run.run]) for run in group)])
     if profiles:
-        panels.append([title_row("Profiles"), *(_profile_row(digest, widths) for digest in profiles)])
+        rows_of_profiles = (
+            ListRow(f"{PROFILE_KEY_PREFIX}{digest.name}", (digest, widths), _profile_lines, section="profiles")
+            for digest in profiles
+        )
+        panels.append([title_row("Profiles"), *rows_of_profiles])
     if not state.filter_text:
         panels.append([*new_training_rows(draft_note)])
     rows = [row for panel in panels for row in (blank_row(), *panel)]
@@ -217,36 +224,8 @@ def _column_widths(
 
 
 def _no_match_row() -> ListRow:
-    return ListRow(
-        "",
-        "none",
-        lambda width: (columns(width, (styled(("No run or profile has these words. Esc shows all.", MUTED)), 0)),),
-    )
-
-
-def _live_run_row(digest: RunDigest, before: str, marked_keys: frozenset[str], widths: ColumnWidths) -> ListRow:
-    mark = _run_key(digest) in marked_keys
-    draw = partial(_waiting_run_lines if digest.state == "waiting" else _live_run_lines, digest, before, mark, widths)
-    return ListRow(_run_key(digest), (digest, before, mark, widths), draw, height=2, section="live")
-
-
-def _ended_run_row(
-    digest: RunDigest, before: str, marked_keys: frozenset[str], date: str, widths: ColumnWidths
-) -> ListRow:
-    mark = _run_key(digest) in marked_keys
-    shown = (digest, before, mark, date, widths)
-    return ListRow(
-        _run_key(digest), shown, partial(_ended_run_lines, digest, before, mark, date, widths), section="runs"
-    )
-
-
-def _profile_row(digest: ProfileDigest, widths: ColumnWidths) -> ListRow:
-    return ListRow(
-        f"{PROFILE_KEY_PREFIX}{digest.name}",
-        (digest, widths),
-        partial(_profile_lines, digest, widths),
-        section="profiles",
-    )
+    words = styled(("No run or profile has these words. Esc shows all.", MUTED))
+    return ListRow("", (words,), lambda words, width: (columns(width, (words, 0)),))
 
 
 def _run_key(digest: RunDigest) -> str:
@@ -369,7 +348,7 @@ def _steps_text(digest: RunDigest) -> str:
 
 
 def _ended_run_lines(  # noqa: PLR0913, PLR0917 - what is known of a run
-    digest: RunDigest, before: str, is_marked: bool, date: str, widths: ColumnWidths, width: int
+    digest: RunDigest, before: str, is_marked: bool, widths: ColumnWidths, date: str, width: int
 ) -> tuple[Content, ...]:
     colour = run_mark(digest)[1]
     name, steps = widths.name_width(width), widths.steps if width > _MAX_NARROW_WIDTH else 0

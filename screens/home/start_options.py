@@ -86,32 +86,28 @@ _PASTE_NOTE = "; paste it, or a command"  # of the last one, on the page
 
 def title_row(title: str) -> ListRow:
     """Return the title of a panel."""
-    return ListRow("", title, lambda width: (heading(title, "", width),))
+    return ListRow("", (title,), lambda title, width: (heading(title, "", width),))
 
 
 def blank_row() -> ListRow:
     """Return an empty line between rows."""
-    return ListRow("", "", lambda _width: (Content(),))
+    return ListRow("", (), lambda _width: (Content(),))
 
 
 def _start_option_page_row(key: str, title: str, note: str) -> ListRow:
-    """Return a way to begin as a row of the page: its title, and below it what it needs."""
-
-    def draw(width: int) -> tuple[Content, ...]:
-        return fit((title, "b"), width), fit((visible(note), MUTED), width)
-
-    return ListRow(key, (title, note), draw, height=2, section=_START_SECTION)
+    return ListRow(key, (title, note), _page_lines, height=2, section=_START_SECTION)
 
 
-def _start_option_foot_row(key: str, title: str, pressed: str, note: str) -> ListRow:
+def _page_lines(title: str, note: str, width: int) -> tuple[Content, ...]:
+    """Return a way to begin as it stands on the page: its title, and below it what it needs."""
+    return fit((title, "b"), width), fit((visible(note), MUTED), width)
+
+
+def _foot_lines(title: str, pressed: str, note: str, width: int) -> tuple[Content, ...]:
     """Return a way to begin as a line below runs and profiles, with the key that does the same."""
-
-    def draw(width: int) -> tuple[Content, ...]:
-        name = styled(("+ ", "$primary"), (title, "b"))
-        about = styled((f"{pressed}   " if pressed else "", KEY_STYLE), (visible(note), MUTED))
-        return (columns(width, (name, _FOOT_TITLE_WIDTH), (about, 0)),)
-
-    return ListRow(key, (title, note), draw, section=_START_SECTION)
+    name = styled(("+ ", "$primary"), (title, "b"))
+    about = styled((f"{pressed}   " if pressed else "", KEY_STYLE), (visible(note), MUTED))
+    return (columns(width, (name, _FOOT_TITLE_WIDTH), (about, 0)),)
 
 
 def start_page_rows(draft_note: str | None = None) -> tuple[ListRow, ...]:
@@ -126,9 +122,11 @@ def start_page_rows(draft_note: str | None = None) -> tuple[ListRow, ...]:
 
 def new_training_rows(draft_note: str | None = None) -> tuple[ListRow, ...]:
     """Return what begins a training below runs and profiles."""
-    draft = () if draft_note is None else (_start_option_foot_row("draft", "Continue the draft", "", draft_note),)
     note = "fine-tune, own script, quickstart; paste a path or a command"
-    return *draft, _start_option_foot_row("new", "New training", "n", note)
+    new = ListRow("new", ("New training", "n", note), _foot_lines, section=_START_SECTION)
+    if draft_note is None:
+        return (new,)
+    return ListRow("draft", ("Continue the draft", "", draft_note), _foot_lines, section=_START_SECTION), new
 
 
 START_ROWS = start_page_rows()

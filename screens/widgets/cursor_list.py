@@ -21,17 +21,20 @@ from .text_layout import line_strip, line_with_cursor
 
 
 class ListRow(NamedTuple):
-    """A row: its key (empty: the cursor passes over it), what draws its lines for a width, and how many they are.
+    """A row: its key (empty: the cursor passes over it), what draws its lines of its data and a width, and how many.
 
-    `data` is all that the drawing depends on but the width: a row whose data stay is not drawn again. `section` groups
-    the rows between which Tab goes.
+    A row whose data stay is not drawn again. `section` groups the rows between which Tab goes.
     """
 
     key: str
-    data: object
-    draw: Callable[[int], Sequence[Content]]
+    data: tuple[object, ...]
+    draw: Callable[..., Sequence[Content]]
     height: int = 1
     section: str = ""
+
+    def lines(self, width: int) -> Sequence[Content]:
+        """Return its lines for a width."""
+        return self.draw(*self.data, width)
 
 
 class ListState:
@@ -231,7 +234,7 @@ class CursorList(ScrollView, can_focus=True, inherit_bindings=False):
         if line not in self._strips and (found := self.state.row_at(line)):
             row, width = found[0], self.content_size.width
             here = self.has_focus and row.key == self.cursor
-            for number, content in enumerate(row.draw(max(1, width - 2))[: row.height], start=line - found[1]):
+            for number, content in enumerate(row.lines(max(1, width - 2))[: row.height], start=line - found[1]):
                 self._strips[number] = line_strip(self, line_with_cursor(content, width, has_cursor=here), width)
         return self._strips.get(line) or Strip.blank(self.size.width, self.visual_style.rich_style)
 

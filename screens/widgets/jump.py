@@ -68,7 +68,7 @@ def list_jump_targets(rows: CursorList) -> Iterator[JumpTarget]:
     line = 0
     for title, first in zip(rows.state.rows, rows.state.rows[1:], strict=False):
         if title.data and not title.key and first.key:
-            yield JumpTarget(str(title.data), rows, rows.height_of_line(line), partial(go, first.key))
+            yield JumpTarget(str(title.data[0]), rows, rows.height_of_line(line), partial(go, first.key))
         line += title.height
 
 

@@ -6,7 +6,6 @@ has neither lines below a row nor columns, and its rows cannot be moved.
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import partial
 from typing import ClassVar, NamedTuple
 
 from textual.binding import Binding, BindingType
@@ -62,9 +61,8 @@ class MultiSelect(CursorList, inherit_bindings=False):
         self.select_rows, self.picked = tuple(rows), tuple(picked_values)
         self.show(
             [
-                ListRow(pick.value, (pick, there), partial(_select_row_lines, pick, there), 1 + len(pick.below))
+                ListRow(pick.value, (pick, pick.value in self.picked), _select_row_lines, 1 + len(pick.below))
                 for pick in self.select_rows
-                for there in [pick.value in self.picked]
             ]
         )
 

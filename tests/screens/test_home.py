@@ -121,21 +121,25 @@ def test_what_can_be_done_follows_from_the_row_and_the_marks(tmp_path):
     assert (state.marked, state.marked_runs_or_run_at(key)) == (frozenset(), ())
 
 
+def run_rows(tmp_path: Path, *changed: dict[str, Any]) -> list[ListRow]:
+    """Return the rows of runs, each the finished one with something changed."""
+    digest, home = DigestCache().read_digest(finished_run(tmp_path)), HomeState()
+    home.update(tuple(msgspec.structs.replace(digest, **values) for values in changed), (), None)
+    return [row for row in home_rows(home) if row.key.startswith("run:")]
+
+
 @pytest.mark.parametrize("width", [62, 78, 100, 118])
 @pytest.mark.parametrize("state", ["waiting", "running", "failed"])
 def test_the_value_of_an_array_is_seen_at_any_width(tmp_path, width, state):
-    digest = msgspec.structs.replace(
-        DigestCache().read_digest(finished_run(tmp_path)),
-        status=RunStatus(state, started=1000.0, waits_for="GPU 0: pid 812, ann, python train.py --with-many-words"),
-        note="learning_rate=1.5e-4",
-        eval_loss=1.23456,
-        losses=(3.0, 2.0, 1.5),
-        failure_heading="ValueError: a sentence that is longer than what a narrow list has room for beside it",
-    )
-    home = HomeState()
-    home.update((digest,), (), None)
-    row = next(row for row in home_rows(home) if row.key.startswith("run:"))
-    lines = [line.plain for line in row.draw(width)]
+    values = {
+        "status": RunStatus(state, started=1000.0, waits_for="GPU 0: pid 812, ann, python train.py --with-many-words"),
+        "note": "learning_rate=1.5e-4",
+        "eval_loss": 1.23456,
+        "losses": (3.0, 2.0, 1.5),
+        "failure_heading": "ValueError: a sentence that is longer than what a narrow list has room for beside it",
+    }
+    (row,) = run_rows(tmp_path, values)
+    lines = [line.plain for line in row.lines(width)]
     assert "=1.5e-4" in lines[0 if state == "waiting" else -1]
     assert max(map(len, lines)) <= width
 
@@ -143,22 +147,17 @@ def test_the_value_of_an_array_is_seen_at_any_width(tmp_path, width, state):
 @pytest.mark.parametrize(("width", "changed"), [(62, "=0.2"), (78, "lr=0.2, steps=600"), (118, "lr=0.2, steps=600")])
 @pytest.mark.parametrize("state", ["waiting", "running", "finished"])
 def test_a_run_says_what_was_changed_since_the_one_before(tmp_path, width, changed, state):
-    digest = DigestCache().read_digest(finished_run(tmp_path))
     settings = ("trainer.arguments=--lr=0.2\nrecipe.steps=600", "", "trainer.arguments=--lr=0.1\nrecipe.steps=60")
-    runs = [
-        msgspec.structs.replace(
-            digest,
-            run=RunFolder(tmp_path / f"2026010{9 - number}-120000-project-train"),
-            profile_name="other" if number == 1 else "project-train",
-            searchable_settings=text or "recipe.seed=7",
-            status=RunStatus(state if number == 0 else "finished", started=1000.0),
-        )
+    runs = (
+        {
+            "run": RunFolder(tmp_path / f"2026010{9 - number}-120000-project-train"),
+            "profile_name": "other" if number == 1 else "project-train",
+            "searchable_settings": text or "recipe.seed=7",
+            "status": RunStatus(state if number == 0 else "finished", started=1000.0),
+        }
         for number, text in enumerate(settings)
-    ]
-    home = HomeState()
-    home.update(tuple(runs), (), None)
-    rows = [row for row in home_rows(home) if row.key.startswith("run:")]
-    texts = ["\n".join(line.plain for line in row.draw(width)) for row in rows]
+    )
+    texts = ["\n".join(line.plain for line in row.lines(width)) for row in run_rows(tmp_path, *runs)]
     assert [changed in text for text in texts] == [True, False, False]
     assert "lr=" not in "".join(texts[1:])
     assert all(cell_len(line) <= width for text in texts for line in text.split("\n"))
@@ -166,34 +165,25 @@ def test_a_run_says_what_was_changed_since_the_one_before(tmp_path, width, chang
 
 def test_training_runs_come_first_then_those_that_wait_in_their_order(tmp_path):
     states = [("waiting", 400.0), ("waiting", 300.0), ("queued", 350.0), ("running", 200.0), ("running", 100.0)]
-    digest = DigestCache().read_digest(finished_run(tmp_path))
-    home = HomeState()
-    digests = [
-        msgspec.structs.replace(
-            digest, run=RunFolder(tmp_path / f"{state}-{started:.0f}"), status=RunStatus(state, started=started)
-        )
+    runs = (
+        {"run": RunFolder(tmp_path / f"{state}-{started:.0f}"), "status": RunStatus(state, started=started)}
         for state, started in states
-    ]
-    home.update(tuple(digests), (), None)
-    listed = [row.key.rsplit("/", 1)[-1] for row in home_rows(home) if row.key.startswith("run:")]
+    )
+    listed = [row.key.rsplit("/", 1)[-1] for row in run_rows(tmp_path, *runs)]
     assert listed == ["running-200", "running-100", "waiting-300", "queued-350", "waiting-400"]
 
 
 def test_two_runs_of_one_name_and_minute_differ_by_their_seconds(tmp_path):
     noon = time.mktime((*time.localtime()[:3], 12, 0, 0, 0, 0, -1))
     begins = [("mine", noon + 1), ("mine", noon + 31), ("mine", noon - 3 * 86_400), ("other", noon + 2)]
-    digest = DigestCache().read_digest(finished_run(tmp_path))
-    home = HomeState()
-    digests = [
-        msgspec.structs.replace(
-            digest,
-            run=RunFolder(tmp_path / f"20260101-00000{number}-{name}"),
-            status=RunStatus("finished", started=started),
-        )
+    runs = (
+        {
+            "run": RunFolder(tmp_path / f"20260101-00000{number}-{name}"),
+            "status": RunStatus("finished", started=started),
+        }
         for number, (name, started) in enumerate(begins)
-    ]
-    home.update(tuple(digests), (), None)
-    lines = [row.draw(78)[0].plain for row in home_rows(home) if row.key.startswith("run:")]
+    )
+    lines = [row.lines(78)[0].plain for row in run_rows(tmp_path, *runs)]
     assert [line.split()[-1] for line in lines] == ["12:00:01", "12:00:31", "12:00", "12:00"]
     assert "today 12:00" in lines[-1]
 
@@ -472,13 +462,13 @@ async def test_live_runs_come_first_with_what_they_do(run_of):
 
 def listed_rows(counts: dict[str, int]) -> list[ListRow]:
     """Return a title, so many rows and a blank line for each section."""
-    blank = ListRow("", "", lambda _: ())
+    blank = ListRow("", (), tuple)
     return [
         row
         for section, count in counts.items()
         for row in (
-            blank._replace(data=section),
-            *(ListRow(f"{section}{number}", number, lambda _: (), 2, section) for number in range(count)),
+            blank._replace(data=(section,)),
+            *(ListRow(f"{section}{number}", (number,), tuple, 2, section) for number in range(count)),
             blank,
         )
     ]
