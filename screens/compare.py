@@ -30,6 +30,7 @@ from tui_train.views.run_settings import shortened_setting_text
 
 from .base import WizardScreen
 from .messages import OpenRun
+from .run.run_plot import PlotOptions
 from .widgets.hint import Hint
 from .widgets.key_bar import KeyBar
 from .widgets.lines import Lines
@@ -68,8 +69,8 @@ attempt is taken as even; by tokens, what the log says, else batch × sequence.
         Binding("m", "choose_metric", "Metric"),
         Binding("x", "next_x_quantity", "Step, tokens, time"),
         Binding("a", "toggle_all_rows", "All rows"),
-        Binding("z", "zoom_next", "Zoom to the last part", show=False),
-        Binding("l", "toggle_log_scale", "Logarithmic scale", show=False),
+        Binding("z", "change_plot('z')", "Zoom to the last part", show=False),
+        Binding("l", "change_plot('l')", "Logarithmic scale", show=False),
         Binding("escape", "app.back", "Back", key_display="Esc"),
     ]
 
@@ -80,8 +81,8 @@ attempt is taken as even; by tokens, what the log says, else batch × sequence.
         self._compared: tuple[ComparedRun, ...] = ()
         self._axis: XQuantity = "step"
         self._metric = ""  # empty: the loss of the training
-        self._part = 0
-        self._log_scale = self._shows_all = False
+        self._plot = PlotOptions()
+        self._shows_all = False
         self._chosen = len(runs) - 1
 
     def compose(self) -> ComposeResult:
@@ -154,9 +155,10 @@ attempt is taken as even; by tokens, what the log says, else batch × sequence.
             every = max(1, len(points) // _MAX_CURVE_POINTS)
             series.append(PlotSeries(points[::every], style, letter=letter))
             note += [(letter, f"b {style}"), f" {visible(names[number])}{'' if points else ' -'}  "]
-        words: list[StyledPiece] = [*note, f"by {self._axis}", ", log scale" if self._log_scale else ""]
+        words: list[StyledPiece] = [*note, f"by {self._axis}", ", log scale" if self._plot.is_log_scale else ""]
         label = {"step": grouped_digits, "tokens": _short_token_count_text, "time": duration_text}[self._axis]
-        axes = PlotAxisOptions(0, SHARE_AND_LABEL_OF_ZOOM_STEPS[self._part][0], self._log_scale, label)
+        share, _ = SHARE_AND_LABEL_OF_ZOOM_STEPS[self._plot.zoom_step]
+        axes = PlotAxisOptions(0, share, self._plot.is_log_scale, label)
         self.query_one("#losses", Plot).show_series(self._metric or "Loss", words, series, axes)
         self._draw_difference(series, axes._replace(is_log_scale=False))
 
@@ -194,14 +196,9 @@ attempt is taken as even; by tokens, what the log says, else batch × sequence.
         self._metric = "" if name == _LOSS_ANSWER else name
         self._draw()
 
-    def action_zoom_next(self) -> None:
-        """Show the last part only."""
-        self._part = (self._part + 1) % len(SHARE_AND_LABEL_OF_ZOOM_STEPS)
-        self._draw_plot()
-
-    def action_toggle_log_scale(self) -> None:
-        """Draw by the logarithm, or not."""
-        self._log_scale = not self._log_scale
+    def action_change_plot(self, key: str) -> None:
+        """Change the plot as a key does."""
+        self._plot = self._plot.after_key(key)
         self._draw_plot()
 
     def action_toggle_all_rows(self) -> None:
