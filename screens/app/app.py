@@ -221,13 +221,9 @@ class Wizard(DiscoveryApp):
 
     def install_environment(self, environment: "EnvironmentInstall") -> None:
         """Make an environment, unless one is being made, and show what is done."""
-        self._environment.install_unless_busy(environment)
-        self.show_installation()
-
-    def show_installation(self) -> None:
-        """Show the present installation."""
         from ..install.screen import InstallScreen
 
+        self._environment.install_unless_busy(environment)
         if not isinstance(self.screen, InstallScreen):
             self.push_screen(InstallScreen(self._environment.cancel))
 

@@ -68,11 +68,11 @@ class EnvironmentInstaller:
             return self._cancel.is_set() or worker.is_cancelled
 
         try:
-            reporter.report_finished(_create_in_free_folder(environment, machine, reporter, cancelled))
+            reporter.report_end(python=_create_in_free_folder(environment, machine, reporter, cancelled))
         except TuiTrainError as error:
-            reporter.report_failed(error)
+            reporter.report_end(failure=f"{as_sentence(error.message)}. {error.remedy}")
         except BaseException:
-            reporter.report_failed(TuiTrainError("the installation failed", "See its last lines."))
+            reporter.report_end(failure="The installation failed. See its last lines.")
             raise
 
 
@@ -113,18 +113,10 @@ class _InstallationReporter:
         """Report what has come since the last report."""
         self._report(self._installation)
 
-    def report_finished(self, python: str) -> None:
-        """Report the Python of the finished environment."""
-        self._report_end(python=python)
-
-    def report_failed(self, error: TuiTrainError) -> None:
-        """Report why the installation failed."""
-        self._report_end(failure=f"{as_sentence(error.message)}. {error.remedy}")
-
-    def _report_end(self, **outcome: Any) -> None:
-        self._report(
-            replace(self._installation, seconds=time.monotonic() - self._installation.began_at, **outcome), at_once=True
-        )
+    def report_end(self, *, python: str = "", failure: str = "") -> None:
+        """Report the Python of the finished environment, or why there is none."""
+        seconds = time.monotonic() - self._installation.began_at
+        self._report(replace(self._installation, seconds=seconds, python=python, failure=failure), at_once=True)
 
     def _report(self, installation: Installation, *, at_once: bool = False) -> None:
         self._installation = installation

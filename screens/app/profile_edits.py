@@ -28,7 +28,7 @@ class ProfileEdits:
         """Begin with the app's profile, unchanged."""
         self._app = app
         self._undo_stack: list[Profile] = []
-        self._edited_key = ""
+        self.edited_key = ""  # the one that was changed last; empty where the whole profile was
         self._draft: Profile | None = None
         self._opened_profile: Profile | None = None  # what the edits began with; None: the default
         self._written_profile: Profile | None = None
@@ -36,11 +36,6 @@ class ProfileEdits:
         self._write_lock = threading.Lock()
         self._typing_timer: Timer | None = None
         self._model_timer: Timer | None = None
-
-    @property
-    def edited_key(self) -> str:
-        """The key that was changed last; empty where the whole profile was."""
-        return self._edited_key
 
     def set_chosen_value(self, event: ValueChosen) -> None:
         """Set the value of a key; TuiTrainError if it is not allowed."""
@@ -96,9 +91,9 @@ class ProfileEdits:
             self._opened_profile = profile
         if profile == self._app.profile:
             return
-        if not key or key != self._edited_key:
+        if not key or key != self.edited_key:
             self._undo_stack = [*self._undo_stack[-_MAX_UNDO_STEPS:], self._app.profile]
-        self._edited_key = key
+        self.edited_key = key
         if key != _WEBHOOK_KEY:
             profile = self._profile_with_stored_webhook(profile)
         if save_as_draft:
@@ -124,7 +119,7 @@ class ProfileEdits:
         """Undo the last change."""
         from tui_train.profile.changes import profile_differences
 
-        self._edited_key = ""
+        self.edited_key = ""
         now = self._app.profile
         if self._undo_stack:
             self._assign_profile_and_query(self._undo_stack.pop())
@@ -151,7 +146,7 @@ class ProfileEdits:
             return
         if "images" in parts and self._typing_timer:
             self._typing_timer.stop()
-        if "images" in parts and self._edited_key == "container.image":
+        if "images" in parts and self.edited_key == "container.image":
             # Half a name may be that of another image: one that is typed is looked at once it stands.
             self._typing_timer = self._app.set_timer(TYPING_PAUSE_SECONDS, partial(self._app.query_parts, "images"))
             parts.remove("images")
