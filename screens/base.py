@@ -124,9 +124,8 @@ class WizardScreen(Screen[None]):
         from tui_train.runs.status import may_training_still_write, read_status
         from tui_train.views.run_ends import stop_consequence_text
 
-        text, worker = f"{question}\n\n{stop_consequence_text(run)}", get_current_worker()
-        if not dialog.is_closed:
-            self.app.call_from_thread(dialog.show_question, text)
+        worker = get_current_worker()
+        dialog.call_later(dialog.show_question, f"{question}\n\n{stop_consequence_text(run)}")
         # Of one that has ended it is asked because of the processes that it left.
         went_on = may_training_still_write(read_status(run))
         while went_on and not (dialog.is_closed or worker.is_cancelled):
@@ -134,7 +133,7 @@ class WizardScreen(Screen[None]):
             status = read_status(run)
             if not may_training_still_write(status):
                 words = f"{visible(run.name)} has ended by itself: {status.state}."
-                self.app.call_from_thread(self._close_stop_question, dialog, words)
+                self.call_later(self._close_stop_question, dialog, words)
                 return
 
     def _close_stop_question(self, dialog: "ChoiceDialog", words: str) -> None:

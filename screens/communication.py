@@ -81,14 +81,17 @@ Enter takes the change with which it worked; Ctrl+Z takes it back. Esc ends the 
 
     @work(thread=True, exclusive=True, group="communication")
     def _run_test(self) -> None:
-        setup, observer = self._setup, _ScreenObserver(self)
-        run_context = ShortRunContext(self.wizard.place_for(setup.profile), setup.facts, observer)
+        setup = self._setup
+        run_context = ShortRunContext(self.wizard.place_for(setup.profile), setup.facts, _ScreenObserver(self))
         try:
             examination = examine_communication(setup.profile, run_context, MAX_TEST_SECONDS)
         except TuiTrainError as error:
-            observer.call_on_screen(self._show_result, None, visible(f"{as_sentence(error.message)}. {error.remedy}"))
+            self.call_unless_cancelled(
+                self._show_result, None, visible(f"{as_sentence(error.message)}. {error.remedy}")
+            )
             return
-        observer.call_on_screen(self._show_result, examination, examination_text(setup, examination, with_fix=False))
+        text = examination_text(setup, examination, with_fix=False)
+        self.call_unless_cancelled(self._show_result, examination, text)
 
     def recover_from_failed_worker(self, worker_group: str) -> None:
         """Let Enter go back."""
@@ -127,17 +130,12 @@ class _ScreenObserver(ShortRunObserver):
         """True once the screen was left."""
         return self._worker.is_cancelled
 
-    def call_on_screen(self, function: object, *arguments: object) -> None:
-        """Call a function of the screen on its thread."""
-        if not self._worker.is_cancelled:
-            self._screen.app.call_from_thread(function, *arguments)  # type: ignore[arg-type]
-
     def begin_test(self, change: Change | None) -> None:
         """Show with which change it is tested now."""
         if change:
-            self.call_on_screen(self._screen.add_line, f"\nwith {visible(change.title)}:")
+            self._screen.call_unless_cancelled(self._screen.add_line, f"\nwith {visible(change.title)}:")
 
     def note_exchange(self, exchange: Exchange) -> None:
         """Show what the first process has done, and every problem."""
         if exchange.rank == 0 or exchange.problem:
-            self.call_on_screen(self._screen.add_line, exchange_text(exchange))
+            self._screen.call_unless_cancelled(self._screen.add_line, exchange_text(exchange))
