@@ -281,8 +281,11 @@ class LogView(Widget, can_focus=True):
 
     def _rows_from(self, place: RowPosition) -> Iterator[_DrawnRow]:
         """Yield the rows from a place on."""
-        lines = self.source.lines_from(place.start) if self.source else iter(())
-        rows = (row for line in islice(lines, _MAX_EMPTY_LINES_SKIPPED) for row in self._rows_of_line(line))
+        rows = (
+            row
+            for line in islice(self._lines_from(place.start), _MAX_EMPTY_LINES_SKIPPED)
+            for row in self._rows_of_line(line)
+        )
         return dropwhile(lambda row: row.place < place, rows)
 
     def _rows_above(self, place: RowPosition) -> Iterator[_DrawnRow]:

@@ -263,17 +263,12 @@ class CursorList(ScrollView, can_focus=True, inherit_bindings=False):
 
     def go_to_row(self, key: str) -> None:
         """Put the cursor on a row."""
-        before, top = self.cursor, self._top_line
+        before = self.cursor
         if not self.state.lines_of_row(key) or key == before:
             return
         self.state.cursor = key
         self._scroll_to_cursor()
-        lines = [*self.state.lines_of_row(before), *self.state.lines_of_row(key)]
-        if self._top_line == top:
-            self._redraw_lines(lines)
-        else:
-            for line in lines:
-                self._strips.pop(line, None)
+        self._redraw_lines([*self.state.lines_of_row(before), *self.state.lines_of_row(key)])
         self.post_message(self.Moved())
 
     def _scroll_to_cursor(self) -> None:
