@@ -36,16 +36,16 @@ def import_arguments(table: ImportTable, words: Sequence[Word], preset: Preset |
     if preset.user_arguments_first:
         # A config file among the arguments overrides what stands before it.
         sure = {name: option for name, option in sure.items() if option.position > last_plain}
-    ours: dict[int, str] = {}
+    taken = set[int]()
     for argument in () if "--" in known else preset.arguments:
         if not argument.after and (matched := _matching_options(argument, sure)):
-            _take_argument(table, argument, matched, ours)
-    _take_batch(table, preset.arguments, sure, ours)
+            taken |= _take_argument(table, argument, matched)
+    taken |= _take_batch(table, preset.arguments, sure)
     for word in preset.stop.arguments:
         if word in known:
-            ours[known.index(word)] = word
+            taken.add(known.index(word))
             table.replace(word, "the plan passes it where a run saves as it is stopped")
-    table.keep(each for at, each in _options_and_words(known, options) if at not in ours)
+    table.keep(each for at, each in _options_and_words(known, options) if at not in taken)
 
 
 def _options_and_words(
@@ -101,26 +101,23 @@ def _options_of_argument(argument: PresetArgument) -> Iterator[tuple[str, str]]:
         previous = word
 
 
-def _take_argument(
-    table: ImportTable, argument: PresetArgument, matched: list[tuple[UserOption, str]], ours: dict[int, str]
-) -> None:
-    """Take options as the value that has the preset pass the same ones."""
+def _take_argument(table: ImportTable, argument: PresetArgument, matched: list[tuple[UserOption, str]]) -> set[int]:
+    """Take options as the value that has the preset pass the same ones, and return the positions of what is taken."""
     shown = " ".join(" ".join(option.words) for option, _ in matched)
     names = [(name, option.value) for option, name in matched if name]
     condition, _, wanted = argument.when.partition("=")
     if condition and not condition.endswith("!") and not names:
         names = [(condition, wanted)]
     if len(names) > 1 or any(name in _PLACEHOLDERS_NOT_TAKEN or name not in KEY_BY_PLACEHOLDER for name, _ in names):
-        return
-    if not names:
-        if argument.when and not _holds(table, argument.when):
-            return
-        table.replace(shown, "the preset passes it")
-    else:
+        return set()
+    if names:
         ((name, text),) = names
-        if not _take_value(table, shown, name, text):
-            return
-    ours.update({option.position: shown for option, _ in matched})
+        is_taken = _take_value(table, shown, name, text)
+    else:
+        is_taken = not argument.when or _holds(table, argument.when)
+        if is_taken:
+            table.replace(shown, "the preset passes it")
+    return {option.position for option, _ in matched} if is_taken else set()
 
 
 def _holds(table: ImportTable, condition: str) -> bool:
@@ -156,32 +153,28 @@ def _whose_batch_text(table: ImportTable, words: str, value: object) -> str:
     return f"of each process; if it is the batch of all of them: trainer.preset=total-batch{share}"
 
 
-def _take_batch(
-    table: ImportTable, arguments: Sequence[PresetArgument], sure: dict[str, UserOption], ours: dict[int, str]
-) -> None:
-    """Take what is counted with the processes, where their number is known: the accumulation as the global batch."""
-    processes = _processes(table)
-    for argument in arguments:
+def _take_batch(table: ImportTable, arguments: Sequence[PresetArgument], sure: dict[str, UserOption]) -> set[int]:
+    """Take what is counted with the processes, where their number is known: the accumulation as the global batch.
+
+    It returns the positions of what is taken.
+    """
+    taken, processes = set[int](), _processes(table)
+    for argument in arguments if processes else ():
         matched = [] if argument.after else _matching_options(argument, sure)
         if len(matched) != 1 or matched[0][1] not in _COUNTED_PLACEHOLDERS:
             continue
         ((option, name),) = matched
-        number, micro_batch = int(option.value) if option.value.isdecimal() else 0, table.profile.recipe.micro_batch
-        if name == "total_batch" and processes and number and number % processes == 0:
-            table.take_value(" ".join(option.words), "recipe.micro_batch", number // processes, "of each process")
-        elif name != "total_batch" and micro_batch and number and (processes or name == "total_accumulation"):
+        words, number = " ".join(option.words), int(option.value) if option.value.isdecimal() else 0
+        if name == "total_batch" and number and number % processes == 0:
+            table.take_value(words, "recipe.micro_batch", number // processes, "of each process")
+            taken.add(option.position)
+        elif name != "total_batch" and number and (micro_batch := table.profile.recipe.micro_batch):
             copies = 1 if name == "total_accumulation" else processes
             whole = micro_batch * number * copies
-            if name == "total_accumulation" and (
-                not processes or batch.gradient_accumulation(whole, micro_batch, processes) is None
-            ):
-                continue
-            table.take_value(
-                " ".join(option.words), "recipe.global_batch", whole, f"{micro_batch} x {number} x {copies}"
-            )
-        else:
-            continue
-        ours[option.position] = name
+            if batch.gradient_accumulation(whole, micro_batch, processes) is not None:
+                table.take_value(words, "recipe.global_batch", whole, f"{micro_batch} x {number} x {copies}")
+                taken.add(option.position)
+    return taken
 
 
 def _processes(table: ImportTable) -> int:

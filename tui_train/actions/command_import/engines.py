@@ -25,7 +25,7 @@ _REASON_BY_CONTAINER_OPTION = {
     **dict.fromkeys(("rm", "init", "name", "user"), "the plan sets its own"),
     **dict.fromkeys(("d", "detach", "i", "interactive", "t", "tty", "it", "ti", "dit"), "a run goes on by itself"),
     **dict.fromkeys(("network", "net"), "the plan uses the host's where several machines train"),
-    **dict.fromkeys(("runtime",), "the plan names the GPUs by UUID"),
+    "runtime": "the plan names the GPUs by UUID",
 }
 _REASON_BY_CONTAINER_SETTING = {
     ("gpus", "all"): "the plan shows the container the chosen GPUs alone, by UUID",

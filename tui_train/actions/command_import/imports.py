@@ -17,7 +17,6 @@ from tui_train.actions.command_import.finetuning import (
 from tui_train.actions.command_import.shell import (
     MAX_TEXT_CHARACTERS,
     ShellCommand,
-    ShellText,
     Word,
     lines_as_typed,
     read_shell_text,
@@ -114,15 +113,14 @@ def import_file(path: Path, folder: Path) -> Import:
 def import_text(text: str, folder: Path) -> Import:
     """Return what the lines of a shell mean that start a training in a folder; BadInput for none, or for several."""
     table = ImportTable(folder)
-    shell = read_shell_text(text, folder)
-    _training_command(shell.commands)
     engines.import_sbatch_options(table, lines_as_typed(text))
-    _import_shell_text(table, shell, {})
+    _import_shell_text(table, text, {})
     return _finished(table)
 
 
-def _import_shell_text(table: ImportTable, shell: ShellText, environment: Mapping[str, Word]) -> None:
+def _import_shell_text(table: ImportTable, text: str, environment: Mapping[str, Word]) -> None:
     """Take the only command of a text that trains, and say of all others why they are not run."""
+    shell = read_shell_text(text, table.folder)
     command = _training_command(shell.commands)
     for each in shell.commands:
         if each is not command:
@@ -288,7 +286,7 @@ def _import_container(table: ImportTable, words: Sequence[Word], environment: di
     lines = inner[2]
     if lines.problem:
         raise BadInput(f"what the container starts {lines.problem}", "Give the line with that put in.")
-    _import_shell_text(table, read_shell_text(lines.text, table.folder), inner_environment)
+    _import_shell_text(table, lines.text, inner_environment)
 
 
 def _import_python(table: ImportTable, words: Sequence[Word], environment: dict[str, Word]) -> None:

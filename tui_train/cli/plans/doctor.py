@@ -3,7 +3,7 @@
 import sys
 
 import click
-import msgspec
+from msgspec.structs import asdict
 
 from tui_train.actions.doctor.communication import communication_profile
 from tui_train.actions.doctor.communication_fixes import examine_communication
@@ -52,7 +52,7 @@ def examine_profile(
         # What was begun is ended and removed.
         sys.exit(interrupts.exit_code)
     if as_json:
-        print_json(_examination_data(examination))
+        print_json(ExaminationAnswer(**asdict(examination), change=examination.proven_fix))
     else:
         click.echo(f"\n{examination_text(setup, examination)}")
     if not examination.result.works:
@@ -73,8 +73,3 @@ class _ExchangePrinter(ShortRunObserver):
         """Print what the first process has done, and every problem."""
         if exchange.rank == 0 or exchange.problem:
             click.echo(f"  {exchange_text(exchange)}")
-
-
-def _examination_data(examination: Examination) -> dict[str, object]:
-    data: dict[str, object] = msgspec.to_builtins(examination)
-    return data | {"change": msgspec.to_builtins(examination.proven_fix)}

@@ -4,11 +4,12 @@ import re
 import shlex
 import sys
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import click
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
+from msgspec.structs import asdict
 
 from tui_train.actions import machine_facts as machines
 from tui_train.actions import model_config
@@ -157,9 +158,7 @@ def print_plan(  # noqa: PLR0913 - one for each option
     setup = make_setup(profile, facts)
     prepared = prepare_plan(setup)
     if as_json:
-        differences = previous_run.effective_changes_since(earlier, profile) if earlier else ()
-        since = {"run": earlier.run, "changes": msgspec.to_builtins(differences)} if earlier else None
-        printing.print_json(_plan_data(prepared) | ({"since": since} if against else {}))
+        printing.print_json(_plan_answer(prepared, _changes_since_run(earlier, profile) if against else UNSET))
         if prepared.plan is None:
             sys.exit(_refusal_exit_code(prepared))
         return
@@ -418,23 +417,28 @@ def _refusal_exit_code(prepared: PreparedPlan) -> int:
     return (Unavailable if all(finding.machine for finding in prepared.errors) else BadInput).exit_code
 
 
-def _plan_data(prepared: PreparedPlan) -> dict[str, Any]:
-    made_plan = prepared.plan
-    data: dict[str, Any] = {"findings": msgspec.to_builtins(prepared.findings), "plan": None, "files": {}}
-    if made_plan:
-        data["plan"] = msgspec.to_builtins(made_plan)
-        for attempt, attempt_data in zip(made_plan.attempts, data["plan"]["attempts"], strict=True):
-            attempt_data["argv"] = _attempt_argv(made_plan, attempt)
-        data["files"] = {file.path: file.text for file in files_with_plan_described(prepared.files)}
-    return data
+def _plan_answer(prepared: PreparedPlan, since: ChangesSinceRun | UnsetType | None) -> PlanAnswer:
+    plan = prepared.plan
+    if plan is None:
+        return PlanAnswer(findings=prepared.findings, plan=None, files={}, since=since)
+    attempts = (PlannedAttempt(**asdict(each), argv=_attempt_argv(plan, each)) for each in plan.attempts)
+    made = MadePlan(**{**asdict(plan), "attempts": tuple(attempts)})
+    files = {file.path: file.text for file in files_with_plan_described(prepared.files)}
+    return PlanAnswer(findings=prepared.findings, plan=made, files=files, since=since)
 
 
-def _attempt_argv(made_plan: Plan, attempt: Attempt) -> list[str]:
-    """Return an attempt's words; values known only while it runs are $NAME."""
+def _changes_since_run(earlier: PreviousRun | None, profile: Profile) -> ChangesSinceRun | None:
+    if earlier is None:
+        return None
+    return ChangesSinceRun(earlier.run, previous_run.effective_changes_since(earlier, profile))
+
+
+def _attempt_argv(made_plan: Plan, attempt: Attempt) -> tuple[str, ...]:
     if made_plan.container is None:
-        return argv(attempt.command, "$RUN_DIR", address=made_plan.address, uneven_processes=made_plan.uneven)
+        words = argv(attempt.command, "$RUN_DIR", address=made_plan.address, uneven_processes=made_plan.uneven)
+        return tuple(words)
     values = {name: f"${name}" for name in RUNTIME_VARIABLE_NAMES} | {"ADDRESS": made_plan.address}
-    return container.container_command(made_plan.container, attempt.command, values, made_plan.uneven)
+    return tuple(container.container_command(made_plan.container, attempt.command, values, made_plan.uneven))
 
 
 def _first_attempt_command_text(made_plan: Plan) -> str:
