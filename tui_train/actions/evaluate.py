@@ -275,17 +275,15 @@ class ToldByChild:
 
 def newest_stored_evaluation(run: RunFolder, weights: Weights) -> Evaluation | None:
     """Return the newest evaluation of some weights that a run's folder keeps, None where none was made since these."""
-    files = [(_newest_change_time(file), file) for file in (run.path / EVALUATIONS_FOLDER).glob("*.json")]
-    for changed_at, file in sorted(files, reverse=True):
+    stored = list[tuple[float, Evaluation]]()
+    for file in (run.path / EVALUATIONS_FOLDER).glob("*.json"):
         with contextlib.suppress(OSError, msgspec.DecodeError):
+            changed_at = file.stat().st_mtime
             evaluation = msgspec.json.decode(file.read_bytes(), type=Evaluation)
-            if evaluation.weights not in {"", weights.path}:
-                continue
-            if changed_at >= weights.changed_at and (
-                rows := rows_scored_by_both(_read_scores(file.with_suffix(".jsonl")))
-            ):
-                return structs.replace(evaluation, rows=rows)
-    return None
+            if evaluation.weights in {"", weights.path} and changed_at >= weights.changed_at:
+                rows = rows_scored_by_both(_read_scores(file.with_suffix(".jsonl")))
+                stored += [(changed_at, structs.replace(evaluation, rows=rows))] if rows else []
+    return max(stored, key=lambda each: each[0], default=(0.0, None))[1]
 
 
 def host_of_evaluation(run: RunFolder, options: EvaluationOptions) -> str:
@@ -433,15 +431,18 @@ def _data_files(run: RunFolder, options: EvaluationOptions, host: str) -> list[s
     """Return the files with the rows: those that are named, else the held-out rows of the run."""
     if options.data:
         return [_whole_path(path, host, "Name files that are there: --data FILE") for path in options.data]
-    place = read_remote_location(run.path)
-    if host and place:
-        return [f"{place.folder}/{_HELD_OUT_FILE}"]
-    held_out = run.path / _HELD_OUT_FILE
-    if not held_out.is_file():
+    held_out = _path_in_run(run, _HELD_OUT_FILE, host)
+    if not host and not Path(held_out).is_file():
         why = f"{visible(run.name)} kept no rows for evaluations"
         remedy = "Name a file with other rows: --data FILE. To keep some in the next run, set data.evaluation=0.1."
         raise NoHeldOutRows(why, remedy)
-    return [str(held_out)]
+    return [held_out]
+
+
+def _path_in_run(run: RunFolder, name: str, host: str) -> str:
+    """Return the path of a file in the folder of a run, which is that on the host where one is named."""
+    place = read_remote_location(run.path) if host else None
+    return f"{place.folder}/{name}" if place else str(run.path / name)
 
 
 def _trained_length(run: RunFolder) -> int:
@@ -459,11 +460,8 @@ def _trained_length(run: RunFolder) -> int:
 
 def _learned_files(run: RunFolder, profile: Profile, host: str) -> list[str]:
     """Return the files with the rows that a run trained on."""
-    place = read_remote_location(run.path)
-    if host and place:
-        return [f"{place.folder}/{_LEARNED_FILE}"]
-    prepared = run.path / _LEARNED_FILE
-    return [str(prepared)] if prepared.is_file() else list(profile.trainer.data)
+    prepared = _path_in_run(run, _LEARNED_FILE, host)
+    return [prepared] if host or Path(prepared).is_file() else list(profile.trainer.data)
 
 
 class ScoreFile:
@@ -527,14 +525,6 @@ def paired_rows(scores: Sequence[SideScore], result: str, other: str) -> tuple[R
     scored = [score for score in scores if not score.odd]
     results, others = ({score.number: score for score in scored if score.side == side} for side in (result, other))
     return tuple(RowScores(results[number], others[number]) for number in sorted(results.keys() & others))
-
-
-def _newest_change_time(path: Path) -> float:
-    """Return when a file, or a file in a folder, was changed last, in seconds since 1970; 0 for none."""
-    try:
-        return max((file.stat().st_mtime for file in (path, *(path.iterdir() if path.is_dir() else ()))), default=0.0)
-    except OSError:
-        return 0.0
 
 
 def _file_states(path: Path, *, deep: bool) -> Iterator[tuple[str, int, int]]:

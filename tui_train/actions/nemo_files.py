@@ -160,19 +160,16 @@ def convert_nemo_model(direction: str, source: Path, target: Path, interpreter: 
     require_convertible(direction, source, target)
     with raising_cannot_write(target):
         target.parent.mkdir(parents=True, exist_ok=True)
-        beside = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name[:40]}."))
-    try:
-        model, work = beside / "model", beside / "work"
-        with raising_cannot_write(target):
-            work.mkdir()
-        result = _run_nemo_program(
-            interpreter, "nemo_convert.py", (direction, str(source), str(model), str(work)), lambda _: None
+        beside = tempfile.TemporaryDirectory(
+            dir=target.parent, prefix=f".{target.name[:40]}.", ignore_cleanup_errors=True
         )
-        with raising_cannot_write(target):
+        with beside as folder:
+            model, work = Path(folder, "model"), Path(folder, "work")
+            work.mkdir()
+            words = (direction, str(source), str(model), str(work))
+            result = _run_nemo_program(interpreter, "nemo_convert.py", words, lambda _: None)
             model.rename(target)
-        return result
-    finally:
-        shutil.rmtree(beside, ignore_errors=True)
+            return result
 
 
 def _run_nemo_program(
