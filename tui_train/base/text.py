@@ -135,14 +135,14 @@ def energy_text(joules: float) -> str:
     return f"{grouped_digits(value) if value >= 100 else f'{value:.2g}' if value < 10 else f'{value:.0f}'} {unit}"
 
 
-def text_table(rows: Sequence[tuple[str, ...]], max_width: int | None = None, min_name_width: int | None = None) -> str:
+def text_table(rows: Sequence[tuple[str, ...]], max_width: int | None = None, *, keeps_names: bool = False) -> str:
     """Return rows as left-aligned columns, the first row being the heads; the widest are cut to `max_width`.
 
-    The first, by which a row is named, is cut last, but down to `min_name_width` before others that are no sentences.
+    The first, by which a row is named, is cut last; with `keeps_names` never, and a line may be longer.
     """
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     if max_width:
-        widths = _fitting_column_widths(widths, max_width, widths[0] if min_name_width is None else min_name_width)
+        widths = _fitting_column_widths(widths, max_width, keeps_names=keeps_names)
     lines = (
         "  ".join(truncated_text(cell, width).ljust(width) for cell, width in zip(row, widths, strict=True))
         for row in rows
@@ -150,15 +150,14 @@ def text_table(rows: Sequence[tuple[str, ...]], max_width: int | None = None, mi
     return "\n".join(line.rstrip() for line in lines)
 
 
-def _fitting_column_widths(widths: Sequence[int], max_width: int, min_name_width: int) -> list[int]:
+def _fitting_column_widths(widths: Sequence[int], max_width: int, *, keeps_names: bool) -> list[int]:
     """Return widths of columns that fit, the widest made narrower."""
     narrowed = list(widths)
     every = range(len(widths))
     steps = (
         (every[1:], _MAX_WORDS_WIDTH),
-        (every[:1], min_name_width),
         (every[1:], _MIN_COLUMN_WIDTH),
-        (every, _MIN_COLUMN_WIDTH),
+        (every[1:] if keeps_names else every, _MIN_COLUMN_WIDTH),
     )
     for columns, min_width in steps:
         while sum(narrowed) + 2 * (len(narrowed) - 1) > max_width and columns:

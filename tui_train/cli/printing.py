@@ -43,9 +43,9 @@ def description_list_text(rows: Sequence[tuple[str, str]]) -> str:
     return formatter.getvalue().rstrip("\n")
 
 
-def aligned_table_text(rows: Sequence[tuple[str, ...]], min_name_width: int | None = None) -> str:
+def aligned_table_text(rows: Sequence[tuple[str, ...]]) -> str:
     """Return rows as columns, the first row being the heads; at a terminal the widest are cut, as text_table says."""
-    return text_table(rows, terminal_width_or_none(), min_name_width)
+    return text_table(rows, terminal_width_or_none())
 
 
 def print_json(value: Any) -> None:

@@ -9,9 +9,9 @@ from msgspec import UnsetType
 
 from tui_train.base.errors import TuiTrainError, Unavailable
 from tui_train.base.own_command import own_command
-from tui_train.base.text import loss_text, size_text, visible
+from tui_train.base.text import loss_text, size_text, text_table, visible
 from tui_train.cli import answers
-from tui_train.cli.printing import aligned_table_text, print_json
+from tui_train.cli.printing import aligned_table_text, print_json, terminal_width_or_none
 from tui_train.facts.other_machines import machine_files
 from tui_train.places import fetched_results, place_of_run
 from tui_train.places.host_questions import StartUnderWay, list_runs_on_host
@@ -30,8 +30,7 @@ from tui_train.views import plain_text
 from tui_train.views.run_digest import ENDED_LOG_TAIL_BYTES
 from tui_train.views.run_ends import next_commands_text
 
-# The time at the beginning of an id names a run as well.
-_MIN_RUN_ID_WIDTH = len("20261231-235959-…")
+_STARTED_COLUMN = 2  # left out where there is no room: an id begins with that time
 
 
 def runs_answer() -> object:
@@ -49,7 +48,11 @@ def print_runs(host: str, *, as_json: bool) -> None:
     if as_json:
         print_json([_listed_run_data(listed, is_here=not host) for listed in listing])
     elif listing:
-        click.echo(aligned_table_text(_run_rows(listing, are_here=not host), _MIN_RUN_ID_WIDTH))
+        rows, width = _run_rows(listing, are_here=not host), terminal_width_or_none()
+        short = [row[:-1] for row in rows] if rows[0][-1] == "note" else rows  # notes may be cut
+        if width and max(map(len, text_table(short).splitlines())) > width:
+            rows = [(*row[:_STARTED_COLUMN], *row[_STARTED_COLUMN + 1 :]) for row in rows]
+        click.echo(text_table(rows, width, keeps_names=True))  # an id that is cut names no run
         for listed in listing:
             if listed.damage:
                 where = visible(host or str(listed.run.path))
