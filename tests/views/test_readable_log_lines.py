@@ -49,8 +49,21 @@ def test_other_lines_stay_as_they_are(line):
     assert read(line) == (StyledPart(line),)
 
 
-def test_known_noise_is_dimmed_and_a_colour_of_its_own_kept_elsewhere():
-    assert [part.colour for part in read("/x.py:3: FutureWarning: `y` is old.")] == ["2"]
+@pytest.mark.parametrize(
+    "line",
+    [
+        "/x.py:3: FutureWarning: `y` is old.",
+        # bitsandbytes 0.49, backends/cpu/ops.py, and transformers 5.23, integrations/hub_kernels.py
+        "Failed to load CPU gemm_4bit_forward from kernels-community: No module named 'kernels'. Please make sure you",
+        "Failed to load kernel flash-attn: no build",
+    ],
+)
+def test_known_noise_is_dimmed(line):
+    assert [part.colour for part in read(line)] == ["2"]
+    assert read(f"ImportError: {line}") == (StyledPart(f"ImportError: {line}"),)
+
+
+def test_a_colour_of_its_own_is_kept():
     coloured = (StyledPart("step 1 ", "1;32"), StyledPart("loss 2"))
     assert readable_line_parts(coloured) == coloured
 

@@ -33,6 +33,7 @@ _NOISE_PATTERN = re.compile(
     r"|`use_cache=True` is incompatible with gradient checkpointing"
     r"|The tokenizer has new PAD/BOS/EOS tokens|unauthenticated requests to the HF Hub"
     r"|Unable to register cu(?:FFT|DNN|BLAS) factory"
+    r"|Failed to load (?:[\w `./-]{1,80}\b)?kernels?\b"
 )
 
 
