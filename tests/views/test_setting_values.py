@@ -26,7 +26,18 @@ def test_a_run_says_what_differs_from_the_one_before(before, after, changed):
 
 @pytest.mark.parametrize(
     ("width", "text"),
-    [(27, "learning_rate=0.1, steps=60"), (26, "learning_rate=0.1, +1"), (12, "lea…=0.1, +1"), (7, "0.1, +1"), (6, "")],
+    [
+        (27, "learning_rate=0.1, steps=60"),
+        (26, "learning_rate=0.1, +1"),
+        (20, "learning_rate=0.1 …"),
+        (12, "lea…=0.1, +1"),
+        (11, "0.1, +1"),
+        (6, ""),
+    ],
 )
 def test_of_changes_those_are_shown_that_have_room(width, text):
     assert changed_settings_text(("learning_rate=0.1", "steps=60"), width) == text
+
+
+def test_a_short_name_is_not_cut_for_the_number_of_further_changes():
+    assert changed_settings_text(("rate=0.05", "steps=60"), len("ra…=0.05, +1")) == "rate=0.05 …"

@@ -28,6 +28,7 @@ _KEYS_NEVER_CHANGED_BY_HAND = frozenset(
 )
 _SHORT_NAME_BY_SETTING = {"recipe.learning_rate": "rate"}
 _UNSET_TEXT = "default"
+_MIN_NAME_LETTERS = 3  # of a name that is cut
 
 
 def searchable_settings_text(profile: Profile | None, plan: Mapping[str, Any]) -> str:
@@ -52,7 +53,10 @@ def changed_settings(text_before: str, text: str) -> tuple[str, ...]:
 
 
 def changed_settings_text(changed: tuple[str, ...], width: int) -> str:
-    """Return as many of some changes as have room, and how many more there are; the first keeps its value or goes."""
+    """Return as many of some changes as have room, and how many more there are; the first keeps its value or goes.
+
+    A name is cut only where letters of it stay that tell what it is.
+    """
     for count in range(len(changed), 0, -1):
         more = len(changed) - count
         text = ", ".join((*changed[:count], *((f"+{more}",) if more else ())))
@@ -60,12 +64,14 @@ def changed_settings_text(changed: tuple[str, ...], width: int) -> str:
             return text
     if not changed:
         return ""
+    if len(changed[0]) + 2 <= width:
+        return f"{changed[0]} …"
     rest = f", +{len(changed) - 1}" if changed[1:] else ""
     room, value = width - len(rest), changed[0].partition("=")[2]
     if room < len(value):
         return ""
-    # Less than a letter of the name says no more than its value alone.
-    return f"{truncated_text(changed[0], room) if room > len(value) + 2 else value}{rest}"
+    is_named = room >= len(value) + _MIN_NAME_LETTERS + len("…=")
+    return f"{truncated_text(changed[0], room) if is_named else value}{rest}"
 
 
 def _named_values(settings_text: str) -> Iterator[tuple[str, str]]:
