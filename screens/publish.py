@@ -29,6 +29,9 @@ from .widgets.step_bar import StepBar
 from .widgets.text_layout import DONE_MARK, FAILED_MARK, LIVE_MARK, MUTED, heading, styled
 
 _POLL_SECONDS = 0.1
+_REPO_QUESTION = """To which repository of the Hugging Face Hub? OWNER/NAME
+
+OWNER is your account or an organization of yours; a new repository is made."""
 # Words of remedies for the command line, by the keys that do the same here.
 _WORDS_BY_OPTION = {
     "--base ORG/NAME": "b",
@@ -196,7 +199,7 @@ On the command line: tui-train publish."""
                 self._repo = repo
                 self._begin()
 
-        self.app.push_screen(TextDialog("To which repository of the Hugging Face Hub? ORG/NAME", self._repo), answered)
+        self.app.push_screen(TextDialog(_REPO_QUESTION, self._repo), answered)
 
     def action_choose_base(self) -> None:
         """Ask for the base model's name."""

@@ -9,6 +9,8 @@ import time
 import warm
 from support import SCRIPTS, export_run, facts, profile, write_attempt_events
 
+from tui_train.actions.evaluate import Evaluation, ScoreFile, SideScore
+
 ADAPTER_CONFIG = {"peft_type": "LORA", "task_type": "CAUSAL_LM", "r": 32, "base_model_name_or_path": "org/base"}
 
 
@@ -24,6 +26,15 @@ def write_adapter(folder, config=ADAPTER_CONFIG, data=None):
     (folder / "adapter_config.json").write_text(json.dumps(config))
     (folder / "adapter_model.safetensors").write_bytes(data or safetensors_bytes())
     return folder
+
+
+def write_evaluation(run, rows=40):
+    """Write an evaluation by loss that finds the result of a run better than its base on each of some rows."""
+    kept = ScoreFile(run, {"function": "", "data": [], "earlier": None})
+    for number in range(rows):
+        kept.add(SideScore("result", number, -10, 10))
+        kept.add(SideScore("other", number, -20, 10))
+    kept.write_summary(Evaluation(by="loss", other_name="base", rows=(), usable_rows=rows))
 
 
 def write_model(folder, config=None, **files):

@@ -88,7 +88,8 @@ class _Handler(BaseHTTPRequestHandler):
         elif self.headers.get("Authorization") != f"Bearer {self.hub.token}":
             self.send(401, {"error": f"Invalid credentials: {self.headers.get('Authorization')}"})
         elif path == "/api/whoami-v2":
-            self.send(200, {"name": "ann", "orgs": [], "auth": {"accessToken": {"role": self.hub.role}}})
+            token = {"accessToken": {"role": self.hub.role}}
+            self.send(200, {"name": "ann", "orgs": [{"name": "acme"}], "auth": token})
         elif path == "/api/repos/create":
             self.create(json.loads(body))
         elif path == "/api/validate-yaml":

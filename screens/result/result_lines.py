@@ -37,8 +37,11 @@ _MAX_FILES_SHOWN = _MAX_CHANGES_SHOWN = 8
 _MAX_SAVED_FILES_SHOWN = 3
 
 
-def result_lines(result: RunResult, width: int) -> list[Content]:
-    """Return what is known of a result; long paths and commands take the lines that they need."""
+def result_lines(result: RunResult, width: int, verdict: str = "") -> list[Content]:
+    """Return what is known of a result; long paths and commands take the lines that they need.
+
+    `verdict` is that of its newest evaluation, empty for none.
+    """
     # Of a folder the name: the command to serve it has all of its path.
     base = Path(result.base).name if Path(result.base).is_absolute() else result.base
     made = visible(replace(result, base=base).weights_text) or _other_result_text(result)
@@ -54,6 +57,7 @@ def result_lines(result: RunResult, width: int) -> list[Content]:
     ):
         if last and result.reward is None:
             lines += _labelled_lines(label, _losses_text(last, best), width)
+    lines += _labelled_lines("Evaluation", verdict, width) if verdict else []
     if result.seconds is not None:
         lines += _labelled_lines("Time", duration_text(result.seconds), width)
     if result.energy_text:

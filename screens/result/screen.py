@@ -144,7 +144,7 @@ On the command line: tui-train result, try, evaluate, merge, export-model and pu
         self._work_title = ""
         self._work_lines: tuple[Content, ...] = ()
         self._is_working = False
-        self._previous_run_name = ""
+        self._previous_run_name = self._verdict = ""
         self._repeat_with_own_code: Callable[[], object] | None = None  # what needs code of the model
 
     def compose(self) -> ComposeResult:
@@ -167,9 +167,12 @@ On the command line: tui-train result, try, evaluate, merge, export-model and pu
         self.query_one(Hint).show_text(Content(_hint_text(self.result)))
         self.query_one(ScrollingPage).focus()
         self._draw()
+
+    def on_screen_resume(self) -> None:
+        """Read what takes time: an evaluation may have been made meanwhile."""
         self._read_details()
 
-    @work(thread=True, group="details")
+    @work(thread=True, group="details", exclusive=True)
     def _read_details(self) -> None:
         from tui_train.views.result_details import read_result_details
 
@@ -179,19 +182,19 @@ On the command line: tui-train result, try, evaluate, merge, export-model and pu
 
     def _show_details(self, details: "ResultDetails") -> None:
         result = self.result
-        self._previous_run_name = details.previous_run_name
+        self._previous_run_name, self._verdict = details.previous_run_name, details.verdict
         self._draw()
         draw_or_hide_plot(self.query_one(Plot), details.progress, PlotOptions())
         self.query_one("#beside", Lines).show(lambda width: [*detail_lines(result, details, width)])
         self.query_one("#more", Lines).show(lambda width: [Content(), *detail_lines(result, details, width)])
 
     def _draw(self) -> None:
-        run, result, before = self.run, self.result, self._previous_run_name
+        run, result, before, verdict = self.run, self.result, self._previous_run_name, self._verdict
         title, working = self._work_title, self._work_lines
         self.query_one("#result", Lines).show(
             lambda width: [
                 *work_panel_lines(title, working, width),
-                *result_lines(result, width),
+                *result_lines(result, width, verdict),
                 *next_command_lines(run, result, before, width),
             ]
         )

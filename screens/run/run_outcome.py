@@ -55,11 +55,9 @@ def outcome_lines(
         more = f"   and {len(others)} more" if others else ""
         lines.append(_path_line("Saved", _short_path(first, output.folder), more, width))
     elif output and not final and output.output:
-        lines.append(
-            _labelled_line(
-                "Saved", styled(("no complete checkpoint in ", MUTED), _short_path(output.output, output.folder)), width
-            )
-        )
+        awaited = f"no {output.awaited} in " if output.awaited else "no model, and no checkpoint of a known form in "
+        saved = styled((awaited, MUTED), _short_path(output.output, output.folder))
+        lines.append(_labelled_line("Saved", saved, width))
     words = Content("   ").join([styled((key, KEY_STYLE), f" {word}") for key, word in keys])
     lines += [_labelled_line("Next", words, width)] if keys else []
     # Last, as what has no room is cut there.

@@ -3,6 +3,8 @@
 from collections.abc import Callable, Iterable
 from typing import ClassVar
 
+from rich.cells import cell_len
+from rich.segment import Segment
 from textual import on, work
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
@@ -10,6 +12,7 @@ from textual.containers import Vertical
 from textual.content import Content
 from textual.events import Paste
 from textual.screen import ModalScreen
+from textual.strip import Strip
 from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
@@ -81,7 +84,15 @@ class ChoiceDialog(ModalScreen[str]):
 
 
 class _LineInput(Input):
-    """The input of a dialog, which takes all lines of what is pasted, as one."""
+    """The input of a dialog, which takes all lines of what is pasted, as one, and marks where a long text is cut."""
+
+    def render_line(self, y: int) -> Strip:
+        """Put … in place of the first cell where there is more text before it, unless the cursor is there."""
+        strip, before = super().render_line(y), int(self.scroll_offset.x)
+        if not before or cell_len(self.value[: self.cursor_position]) <= before:
+            return strip
+        style = next(iter(strip.crop(0, 1))).style
+        return Strip.join([Strip([Segment("…", style)]), strip.crop(1)])
 
     def on_paste(self, event: Paste) -> None:
         """Join them: the input itself would take the first alone."""

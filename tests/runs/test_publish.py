@@ -13,10 +13,18 @@ import pytest
 from huggingface_hub import ModelCard
 from support import run_cli
 from terminal import Terminal
-from training_results import ADAPTER_CONFIG, LOG_LINES, ended_run, safetensors_bytes, write_adapter, write_model
+from training_results import (
+    ADAPTER_CONFIG,
+    LOG_LINES,
+    ended_run,
+    safetensors_bytes,
+    write_adapter,
+    write_evaluation,
+    write_model,
+)
 from upload_hub import TOKEN, HubRepo, logged_in_hub
 
-from tui_train.actions.evaluate import EVALUATIONS_FOLDER, Evaluation, ScoreFile, SideScore
+from tui_train.actions.evaluate import EVALUATIONS_FOLDER
 from tui_train.actions.publish import Publication, PublishOptions
 from tui_train.base.errors import BadInput, NotFound, Unavailable
 from tui_train.runs.remote_run import RunLocation, write_run_location
@@ -136,11 +144,7 @@ def test_data_are_named_with_their_hashes_and_an_evaluation_with_its_verdict(hub
     paths = json.dumps([str(data), str(changed), str(tmp_path / "gone")])
     run.profile.write_text(run.profile.read_text().replace("[trainer]", f"[trainer]\ndata = {paths}"))
     write_adapter(run.path / "output")
-    kept = ScoreFile(run, {"function": "", "data": [], "earlier": None})
-    for number in range(40):
-        kept.add(SideScore("result", number, -10, 10))
-        kept.add(SideScore("other", number, -20, 10))
-    kept.write_summary(Evaluation(by="loss", other_name="base", rows=(), usable_rows=40))
+    write_evaluation(run)
     card = publish(run, "ann/tiny", "--dry-run").stdout
     assert f"sha256:{hashlib.sha256(data.read_bytes()).hexdigest()}" in card
     assert "rows\\|x.jsonl" in card
@@ -219,11 +223,13 @@ def test_what_is_private_does_not_go_where_all_can_see_it(hub, adapter_run):
 
 @pytest.mark.parametrize("repo", ["tiny", "a/b/c", "../x", "ann/", "ann/a b", "ann/x--y", "ann/x.git", "ann/é", "-a/b"])
 def test_a_name_that_is_none_is_refused_before_anything_is_asked(hub, adapter_run, repo):
-    assert "Give ORG/NAME" in refusal(adapter_run, repo)
+    assert "Give OWNER/NAME" in refusal(adapter_run, repo)
     assert hub.asked == []
 
 
 def test_who_may_not_write_is_told_what_to_do(hub, adapter_run, monkeypatch):
+    assert "other is neither your account (ann) nor an organization of yours" in refusal(adapter_run, "other/tiny")
+    hub.role = "fineGrained"  # of which not all organizations need be known
     assert "the token may not write there: HTTP 403: You don't have the rights" in refusal(adapter_run, "other/tiny")
     hub.role = "read"
     assert "the token can only read" in refusal(adapter_run)
@@ -234,6 +240,7 @@ def test_who_may_not_write_is_told_what_to_do(hub, adapter_run, monkeypatch):
     assert "library_name" in told.stdout, "the card is shown all the same"
     monkeypatch.delenv("HF_TOKEN")
     assert "Log in: hf auth login" in refusal(adapter_run)
+    assert "Org/base is the base model, not a repository of yours" in refusal(adapter_run, "Org/base")
     shown = publish(adapter_run, "ann/tiny", "--dry-run")
     assert "Log in: hf auth login" in shown.stderr
     assert "library_name" in shown.stdout

@@ -89,3 +89,5 @@ async def test_a_refused_token_and_a_cut_connection_are_told(machine, hub, adapt
         await shown(pilot, "does not accept the token", "hf auth login", "ann/tiny on http")
         assert "Enter Send it" not in screen_text(pilot)
         assert TOKEN not in screen_text(pilot)
+        await asks_for(pilot, "org/base")
+        await shown(pilot, "Org/base is the base model, not a repository of yours", "OWNER is your account")

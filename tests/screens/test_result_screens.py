@@ -11,10 +11,12 @@ from typing import Any
 import psutil
 import pytest
 import warm
+from click.testing import CliRunner
 from pilot import on_result, press_keys, screen_text, until_true, wait_for_text, wait_for_workers
 from rich.cells import cell_len
 from support import sample, wait_until
 from textual.app import App, ComposeResult
+from textual.widgets import Input
 from training_results import (
     ADAPTER_CONFIG,
     LOG_LINES,
@@ -22,6 +24,7 @@ from training_results import (
     ended_run,
     safetensors_bytes,
     write_adapter,
+    write_evaluation,
     write_model,
 )
 from tui_train.screens.app.app import _CHANGING_WORKER_GROUPS
@@ -30,6 +33,7 @@ from tui_train.screens.chat.chat_pane import ChatPane
 from tui_train import screens
 from tui_train.actions.chat import AnswerEnd, Chat, ModelsLoaded
 from tui_train.actions.result_child import AnswerCancelled
+from tui_train.cli.app import cli
 from tui_train.runs.run_folders import RunFolder
 from tui_train.wizard import make_wizard
 
@@ -59,6 +63,32 @@ async def test_the_result_of_a_run_by_keys(machine, tmp_path, size):
         assert type(pilot.app.screen).__name__ == "RunScreen"
 
 
+async def test_the_verdict_of_an_evaluation_is_on_the_result(machine, tmp_path):
+    run = ended_run(tmp_path / "run", LOG_LINES)
+    write_adapter(run.path / "output", ADAPTER_CONFIG | {"base_model_name_or_path": "no/base"})
+    async with on_result(run, "LoRA adapter of no/base") as pilot:
+        await wait_for_workers(pilot)
+        assert "Evaluation" not in screen_text(pilot)
+        await press_keys("e")(pilot)
+        write_evaluation(run)
+        await press_keys("escape")(pilot)
+        await wait_for_text(pilot, "Evaluation    Better than the base, on 100 % of 40 rows (95 % interval:")
+    shown = CliRunner().invoke(cli, ["result", str(run.path)], catch_exceptions=False).stdout
+    assert "evaluation    Better than the base, on 100 % of 40 rows" in shown
+
+
+async def test_a_long_path_to_edit_is_marked_where_it_is_cut(machine, tmp_path):
+    run = ended_run(tmp_path / ("long-" * 20) / "run", LOG_LINES)
+    write_adapter(run.path / "output", ADAPTER_CONFIG | {"base_model_name_or_path": "no/base"})
+    async with on_result(run, "LoRA adapter of no/base") as pilot:
+        await press_keys("m")(pilot)
+        await wait_for_text(pilot, "Merge into which new folder?")
+        (field,) = pilot.app.screen.query(Input)
+        assert (field.render_line(0).text[0], field.render_line(0).text.rstrip()[-7:]) == ("…", "/merged")
+        await press_keys("home")(pilot)
+        assert field.render_line(0).text.startswith(str(tmp_path)[:20]), "the beginning, uncut"
+
+
 async def test_a_broken_result_is_neither_tried_nor_merged(machine, tmp_path):
     run = ended_run(tmp_path / "run", LOG_LINES, state="failed")
     write_adapter(run.path / "output", data=safetensors_bytes(cut=1))
@@ -70,7 +100,7 @@ async def test_a_broken_result_is_neither_tried_nor_merged(machine, tmp_path):
 async def test_a_run_that_made_nothing_has_no_result(machine, tmp_path):
     run = ended_run(tmp_path / "run", LOG_LINES)
     async with make_wizard(str(run.path)).run_test(size=(80, 24)) as pilot:
-        await wait_for_text(pilot, "e edit and rerun", "no complete checkpoint in")
+        await wait_for_text(pilot, "e edit and rerun", "no checkpoint-STEP with trainer_state.json in output")
         assert "Enter" not in screen_text(pilot)
         await press_keys("enter")(pilot)
         assert type(pilot.app.screen).__name__ == "RunScreen"

@@ -91,6 +91,9 @@ class PublishAnswer(Struct, frozen=True, kw_only=True):
     problem: str = ""
 
 
+_OWNER_REMEDY = "Give OWNER/NAME; OWNER is your account on the Hub or an organization of yours."
+
+
 class Publication:
     """A result that is about to be sent; `close` ends what was not sent."""
 
@@ -151,7 +154,10 @@ class Publication:
             raise BadInput(why, "Name another repository; or, if that is meant: --public")
 
     def refuse_unusable_hub(self) -> None:
-        """Raise Unavailable where the Hub cannot be asked, or would refuse."""
+        """Raise Unavailable where the Hub cannot be asked, or would refuse; BadInput for the base model's own name."""
+        if self.hub.problem and self.repo.casefold() == self.base.casefold():
+            why = f"{visible(self.repo)} is the base model, not a repository of yours"
+            raise BadInput(why, f"{_OWNER_REMEDY} Then: hf auth login.")
         if self.hub.problem:
             raise result_child_error(self.hub.kind, self.hub.problem)
 
@@ -205,7 +211,7 @@ class Publication:
 def _require_repo_name(repo: str) -> None:
     if repo.count("/") != 1 or not hub_cache.is_valid_model_id(repo) or len(repo) > 96:
         why = f"{visible(repo)} is not a repository name"
-        raise BadInput(why, "Give ORG/NAME: you or your organization, and a name of letters, digits, '-', '_' and '.'.")
+        raise BadInput(why, f"{_OWNER_REMEDY} NAME has letters, digits, '-', '_' and '.'.")
 
 
 def _base_on_hub(result: RunResult, named: str) -> tuple[str, str]:

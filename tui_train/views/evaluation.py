@@ -3,8 +3,10 @@
 from collections.abc import Iterator
 
 from tui_train.actions.chat import BLANK_ANSWER_TEXT
-from tui_train.actions.evaluate import Evaluation
+from tui_train.actions.evaluate import Evaluation, newest_stored_evaluation
 from tui_train.base.text import grouped_digits, loss_text, percent, quantity, visible
+from tui_train.runs.results.result import RunResult
+from tui_train.runs.run_folders import RunFolder
 
 _MAX_SAMPLE_TEXT_CHARACTERS = 300
 
@@ -38,6 +40,12 @@ def verdict_text(evaluation: Evaluation) -> str:
         return f"Better than {other}, on {apart} {interval}."
     words = f"Worse than {other}" if evaluation.verdict == "worse" else f"No proven difference from {other}"
     return f"{words}: better on {apart} {interval}."
+
+
+def stored_verdict_text(run: RunFolder, result: RunResult) -> str:
+    """Return the newest verdict on a result that its run keeps, and what limits it; empty where none was made."""
+    evaluation = newest_stored_evaluation(run, result.weights) if result.weights else None
+    return f"{verdict_text(evaluation)} {evaluation.note}".rstrip() if evaluation else ""
 
 
 def sample_texts(evaluation: Evaluation, count: int) -> Iterator[tuple[tuple[str, str], ...]]:

@@ -14,6 +14,7 @@ from tui_train.runs.results.result import RunResult
 from tui_train.runs.run_folders import RunFolder
 from tui_train.runs.status import read_status
 from tui_train.views.compare import ComparisonRow, settings_changed_between
+from tui_train.views.evaluation import stored_verdict_text
 from tui_train.views.previous_run import find_earlier_run_of_profile
 
 _MAX_FILES_LISTED = 200
@@ -27,12 +28,16 @@ class ResultFile(NamedTuple):
 
 
 class ResultDetails(NamedTuple):
-    """Details of a result that take time to read; `changes` are the settings that differ from the run before."""
+    """Details of a result that take time to read; `changes` are the settings that differ from the run before.
+
+    `verdict` is that of the newest evaluation, empty for none.
+    """
 
     progress: Progress = Progress()
     files: tuple[ResultFile, ...] = ()
     previous_run_name: str = ""
     changes: tuple[ComparisonRow, ...] = ()
+    verdict: str = ""
 
 
 def read_result_details(run: RunFolder, result: RunResult) -> ResultDetails:
@@ -43,6 +48,7 @@ def read_result_details(run: RunFolder, result: RunResult) -> ResultDetails:
         tuple(sorted(_result_files(result), key=lambda file: -file.size)),
         before.name if before else "",
         settings_changed_between(before, run) if before else (),
+        stored_verdict_text(run, result),
     )
 
 

@@ -8,7 +8,12 @@ from tui_train.base.text import grouped_digits, names_text, quantity, visible
 from tui_train.diagnose.repeated_failure import failure_that_would_repeat
 from tui_train.runner.run_folder.checkpoints import step_in_name
 from tui_train.runner.run_folder.state import RunStatus
-from tui_train.runs.results.resuming import newest_checkpoint, resume_mode, why_not_resumable
+from tui_train.runs.results.resuming import (
+    PRESET_CANNOT_RESUME_REASON,
+    newest_checkpoint,
+    resume_mode,
+    why_not_resumable,
+)
 from tui_train.runs.run_folders import RunFolder, find_run
 from tui_train.runs.status import read_status
 from tui_train.views.plain_text import stop_result_text
@@ -43,7 +48,7 @@ def stop_consequence_text(run: RunFolder) -> str:
         return "It has not started training yet: nothing is lost."
     saves = f"It gets {quantity(status.grace, 'second')} to save and end."
     if resume_mode(run) == "never":
-        return f"{saves} It cannot resume: tui-train does not know how to give the script a checkpoint."
+        return f"{saves} It {PRESET_CANNOT_RESUME_REASON}."
     if resume_mode(run) == "by itself":
         return f"{saves} It resumes from the newest checkpoint that its trainer finds."
     if newest := newest_checkpoint(run, status.attempts[-1].position):

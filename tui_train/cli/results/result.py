@@ -26,6 +26,7 @@ from tui_train.cli import answers
 from tui_train.cli.printing import print_json
 from tui_train.runs import run_folders
 from tui_train.runs.results.result import RunResult, StepLoss, read_result
+from tui_train.views.evaluation import stored_verdict_text
 from tui_train.views.metric_summaries import metric_value_text
 
 _LABEL_WIDTH = 14
@@ -33,11 +34,12 @@ _MAX_SAVED_FILES_SHOWN = 3  # files that a line names
 
 
 class ResultAnswer(Struct, frozen=True):
-    """What a run made, what that is and took in words, and how it is served."""
+    """What a run made, what that is and took in words, the verdict of its newest evaluation, and how it is served."""
 
     result: RunResult
     about: str
     energy: str
+    evaluation: str
     serve: tuple[ServeCommand, ...]
 
 
@@ -45,16 +47,15 @@ def print_result(reference: str, *, as_json: bool) -> None:
     """Print what a run made."""
     run = run_folders.find_run_with_result(reference)
     run_result = read_result(run)
+    verdict, energy = stored_verdict_text(run, run_result), run_result.energy_text
     if as_json:
-        print_json(
-            ResultAnswer(run_result, run_result.weights_text, run_result.energy_text, serve_commands(run_result))
-        )
+        print_json(ResultAnswer(run_result, run_result.weights_text, energy, verdict, serve_commands(run_result)))
         return
     is_profile = "/" not in reference and not run.name.startswith(reference)
     if is_profile and (count := run_folders.count_runs_of_profile(reference)) > 1:
         words = f"Of {count} runs of {visible(reference)} this is the newest: `tui-train runs` lists them."
         click.echo(words, err=True)
-    for label, words in labelled_result_texts(run_result):
+    for label, words in labelled_result_texts(run_result, verdict):
         click.echo(f"{label:<{_LABEL_WIDTH - 1}} {words}".rstrip())
 
 
@@ -71,8 +72,8 @@ def _no_weights_text(run_result: RunResult) -> str:
     return f"no adapter and no model{f' in {display_path(run_result.output)}' if run_result.output else ''}"
 
 
-def labelled_result_texts(run_result: RunResult) -> Iterator[tuple[str, str]]:
-    """Yield what is known of a result, each a label and safe words."""
+def labelled_result_texts(run_result: RunResult, verdict: str = "") -> Iterator[tuple[str, str]]:
+    """Yield what is known of a result, each a label and safe words; the `verdict` is that of an evaluation."""
     yield "run", f"{visible(run_result.run)}, {visible(run_result.state)}"
     weights = run_result.weights
     if weights:
@@ -83,7 +84,7 @@ def labelled_result_texts(run_result: RunResult) -> Iterator[tuple[str, str]]:
             yield "problem", f"cannot be loaded: {weights.problem}"
     else:
         yield "result", _no_weights_text(run_result)
-    yield from _labelled_losses(run_result)
+    yield from _labelled_scores(run_result, verdict)
     if run_result.seconds is not None:
         yield "time", duration_text(run_result.seconds)
     if run_result.energy_text:
@@ -102,7 +103,7 @@ def labelled_result_texts(run_result: RunResult) -> Iterator[tuple[str, str]]:
             yield "merge", f"tui-train merge {name} FOLDER"
 
 
-def _labelled_losses(run_result: RunResult) -> Iterator[tuple[str, str]]:
+def _labelled_scores(run_result: RunResult, verdict: str) -> Iterator[tuple[str, str]]:
     if run_result.reward is not None and run_result.reward_first is not None:
         rewards = map(metric_value_text, (run_result.reward, run_result.reward_first))
         yield "reward", "{} last, {} first".format(*rewards)
@@ -112,6 +113,8 @@ def _labelled_losses(run_result: RunResult) -> Iterator[tuple[str, str]]:
         yield "eval loss", _last_and_best_loss_text(run_result.eval_loss, run_result.eval_loss_best)
     if run_result.state == "finished" and not run_result.loss and not run_result.eval_loss:
         yield "loss", "none was found in its log"
+    if verdict:
+        yield "evaluation", verdict
 
 
 def _last_and_best_loss_text(last: StepLoss, best: StepLoss | None) -> str:

@@ -131,8 +131,8 @@ def resume_run(reference: str, *, detach: bool, force: bool, when_free: WhenFree
         answers.announce_changes(starts=(run_dir.name,), writes=(str(run_dir.path),))
         words = place_of_run(run_dir).resume(run_dir, interrupts, when_free=when_free)
         with _exit_on_lost_terminal(interrupts):
-            if why_not == NO_CHECKPOINT_REASON:
-                click.echo(f"{visible(run_dir.name)} has no complete checkpoint: it starts at step 0.")
+            if why_not.startswith(NO_CHECKPOINT_REASON):
+                click.echo(f"{visible(run_dir.name)} {why_not}. It starts at step 0.")
             if words:
                 click.echo(f"{visible(run_dir.name)}: {words}")
         _follow_to_end_or_detach(run_dir, interrupts, detach=detach)

@@ -90,22 +90,27 @@ def _base_license(api: Any, request: dict[str, Any]) -> dict[str, str]:
 def _ask_hub(api: Any, repo: str) -> dict[str, Any]:
     """Return who is logged in and what is in a repository, or why that cannot be told."""
     try:
-        return {"endpoint": api.endpoint, "user": _user_who_may_write(api), **_describe_repository(api, repo)}
+        return {"endpoint": api.endpoint, "user": _user_who_may_write(api, repo), **_describe_repository(api, repo)}
     except Exception as error:  # noqa: BLE001 - it is told
         refused = _hub_refusal(error)
         return {"endpoint": api.endpoint, "kind": refused.kind, "problem": _without_token(str(refused))}
 
 
-def _user_who_may_write(api: Any) -> str:
-    """Return whose token it is; RefusedError where there is none, or one that only reads."""
+def _user_who_may_write(api: Any, repo: str) -> str:
+    """Return whose token it is; RefusedError where there is none, one that only reads, or the owner is another."""
     from huggingface_hub import get_token
 
     if not get_token():
         raise RefusedError("login", f"there is no token for {api.endpoint}")
     user = api.whoami()
-    if (user.get("auth") or {}).get("accessToken", {}).get("role") == "read":
+    name, role = str(user.get("name") or ""), (user.get("auth") or {}).get("accessToken", {}).get("role")
+    if role == "read":
         raise RefusedError("forbidden", "the token can only read")
-    return str(user.get("name") or "")
+    # A token of finer rights need not tell of all organizations.
+    owner, owners = repo.partition("/")[0], {name, *(str(each.get("name")) for each in user.get("orgs") or ())}
+    if role == "write" and owner.casefold() not in {each.casefold() for each in owners}:
+        raise RefusedError("forbidden", f"{owner} is neither your account ({name}) nor an organization of yours")
+    return name
 
 
 def _describe_repository(api: Any, repo: str) -> dict[str, Any]:

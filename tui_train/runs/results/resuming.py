@@ -12,7 +12,7 @@ from tui_train.base.files import read_regular_file
 from tui_train.base.text import visible
 from tui_train.runner.run_folder import checkpoints
 from tui_train.runner.run_folder.state import RunStatus
-from tui_train.runner.run_folder.supervisor_plan import read_plan
+from tui_train.runner.run_folder.supervisor_plan import CheckpointRule, read_plan
 from tui_train.runner.system.refused import Refused
 from tui_train.runs.remote_run import (
     is_output_in_shared_run_folder,
@@ -24,7 +24,10 @@ from tui_train.runs.run_folders import RunFolder
 from tui_train.runs.status import read_status
 
 NO_CHECKPOINT_REASON = "has no complete checkpoint"
-PRESET_CANNOT_RESUME_REASON = "cannot resume: tui-train does not know how to give the script a checkpoint"
+PRESET_CANNOT_RESUME_REASON = (
+    "cannot resume: tui-train does not know how to give the script a checkpoint; [checkpoints] in a preset of yours"
+    " says how"
+)
 # Holds the number of attempts whose results were fetched whole; anything else where some were.
 FETCH_MARK_FILE = "fetched"
 # A folder of more files than that is counted no further.
@@ -43,7 +46,8 @@ class RunOutput(Struct, frozen=True, kw_only=True):
     """Content of the output folder of a run, whose own is `folder`; None for what is not there.
 
     All paths are those on `host` (empty: this machine); `fetched` is where results from there are here;
-    `fetching` are the bytes of those that are on their way (None: none are).
+    `fetching` are the bytes of those that are on their way (None: none are). `awaited` is what a checkpoint would be,
+    empty where the preset knows of none.
     """
 
     folder: str = ""
@@ -52,6 +56,7 @@ class RunOutput(Struct, frozen=True, kw_only=True):
     fetching: int | None = None
     output: str = ""
     checkpoint: SavedCheckpoint | None = None
+    awaited: str = ""
 
 
 def resume_mode(run: RunFolder) -> Literal["told", "by itself", "never"]:
@@ -72,7 +77,10 @@ def resume_or_restart_remedy(run: RunFolder) -> str:
 
 
 def why_not_resumable(run: RunFolder, status: RunStatus) -> str:
-    """Return why another start would not go on where a run ended, as words after "it"; empty where it would."""
+    """Return why another start would not go on where a run ended, as words after "it"; empty where it would.
+
+    Without a checkpoint it begins with NO_CHECKPOINT_REASON, and names what one would be.
+    """
     if status.live or status.leftover:
         return "still runs"
     if status.never_had_turn:
@@ -83,7 +91,11 @@ def why_not_resumable(run: RunFolder, status: RunStatus) -> str:
     how = resume_mode(run)
     if how == "never":
         return PRESET_CANNOT_RESUME_REASON
-    return "" if how == "by itself" or newest_checkpoint(run, status.attempts[-1].position) else NO_CHECKPOINT_REASON
+    position = status.attempts[-1].position
+    if how == "by itself" or newest_checkpoint(run, position):
+        return ""
+    awaited = find_run_output(run, position).awaited
+    return NO_CHECKPOINT_REASON + (f": none is a {awaited}" if awaited else "")
 
 
 def newest_checkpoint(run: RunFolder, attempt_position: int) -> str:
@@ -111,7 +123,19 @@ def find_run_output(run: RunFolder, attempt_position: int) -> RunOutput:
         return RunOutput(folder=place.folder, host=place.host, fetched=own, output=there, checkpoint=checkpoint)
     output = plan.output or str(run.path / "output")
     newest = checkpoints.newest_checkpoint_of_attempt(plan, attempt_position, str(run.path))
-    return RunOutput(folder=str(run.path), output=output, checkpoint=_saved_checkpoint(newest))
+    rule = plan.checkpoint_rule(attempt_position)
+    return RunOutput(
+        folder=str(run.path),
+        output=output,
+        checkpoint=_saved_checkpoint(newest),
+        awaited=_checkpoint_rule_text(rule) if rule else "",
+    )
+
+
+def _checkpoint_rule_text(rule: CheckpointRule) -> str:
+    """Return what a complete checkpoint is called and holds: `checkpoint-STEP with trainer_state.json`."""
+    holds = f" with {' and '.join(rule.complete)}" if rule.complete else ""
+    return visible((rule.file or f"{rule.prefix}STEP{rule.suffix}") + holds)
 
 
 def are_results_here(run: RunFolder) -> bool:
