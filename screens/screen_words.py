@@ -36,11 +36,17 @@ def with_words_for_options(text: str, words_by_option: Mapping[str, str]) -> str
 
 
 def finding_on_screen(finding: "Finding", profile: "Profile") -> "Finding":
-    """Return a finding in the words of a screen."""
+    """Return a finding in the words of a screen; an installation with its size on disk."""
     from msgspec.structs import replace
 
+    from tui_train.actions.environments import find_package_set
+
     message, remedy, keys = (words_on_screen(text, profile) for text in (finding.message, finding.remedy, finding.keys))
-    return replace(finding, message=message, remedy=remedy, keys=keys)
+    install = finding.install
+    if install:
+        made = find_package_set(install.set_name)
+        install = replace(install, title=f"{install.title} ({made.gigabytes} to {made.gigabytes_with_cuda} GB)")
+    return replace(finding, message=message, remedy=remedy, keys=keys, install=install)
 
 
 def _place_text(match: re.Match[str], profile: "Profile | None") -> str:
@@ -70,3 +76,8 @@ def _step_title_by_key() -> dict[str, str]:
     """Return on which step each field stands; a step is imported only where a text names a field."""
     kinds = [(step.title, load_step_module(step.module).SCREEN) for step in STEPS[:-1]]
     return {key: title for title, kind in kinds for key in kind.field_keys()}
+
+
+def is_told_on_recipe_alone(finding: "Finding") -> bool:
+    """Return whether a finding only explains a row of Recipe, whose hint it is, and is not repeated elsewhere."""
+    return finding.level == "note" and finding.key == "finetune.answers_only"

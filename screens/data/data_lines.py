@@ -75,9 +75,7 @@ def data_summary_lines(
     if report.images:
         lines.append(columns(width, (("images", MUTED), _LABEL_WIDTH), (grouped_digits(report.images.count), 0)))
     if epoch:
-        words = data_text.epoch_text(epoch, question) + (
-            f", {epoch_time}" if epoch_time else ""
-        )
+        words = data_text.epoch_text(epoch, question) + (f", {epoch_time}" if epoch_time else "")
         lines.append(columns(width, (("one epoch", MUTED), _LABEL_WIDTH), (words, 0)))
     for number, words in enumerate(data_text.file_share_lines(report)):
         lines.append(columns(width, (("" if number else "of it", MUTED), _LABEL_WIDTH), (words, 0)))

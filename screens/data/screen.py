@@ -31,6 +31,7 @@ from tui_train.views.previous_run import expected_pace, find_previous_run
 
 from ..base import WizardScreen
 from ..messages import ApplyFix
+from ..screen_words import is_told_on_recipe_alone
 from ..themes import needs_plain_colours
 from ..widgets.file_viewer import ScrollingPage
 from ..widgets.hint import Hint
@@ -171,7 +172,7 @@ The histogram has the rows by their tokens, up to the longest; what lies beyond 
         made = self.wizard.setup_for_profile(self.profile, self.facts)
         setup = None if made.recipe_problem else made
         found = self.wizard.findings_for(made)
-        mine = [finding for finding in found if finding.key in _DATA_FIELD_KEYS]
+        mine = [each for each in found if each.key in _DATA_FIELD_KEYS and not is_told_on_recipe_alone(each)]
         self._is_install_offered = any(finding.install for finding in found)
         # Rows are named by line elsewhere too: first what settings can change.
         self._findings = tuple(

@@ -1,7 +1,7 @@
 """An environment that is being made: what is done now, how much is downloaded, the last lines, and how it ended."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import ClassVar
 
 from textual.app import ComposeResult
@@ -36,7 +36,8 @@ use the new Python. x cancels it, and leaving the wizard ends it: what was made 
 is kept by pip or uv for the next time."""
     SHARED_VALUES = ("installation",)
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape,enter", "app.back", "Back", key_display="Esc"),
+        Binding("enter", "app.back", "Go on", key_display="Enter"),
+        Binding("escape", "app.back", "Back", key_display="Esc"),
         Binding("x", "cancel", "Cancel it"),
     ]
     installation: reactive[Installation | None] = reactive(None, init=False, repaint=False)
@@ -81,6 +82,12 @@ is kept by pip or uv for the next time."""
         """Allow cancelling until the installation has ended."""
         return action != "cancel" or bool(self.installation and self.installation.is_running)
 
+    @property
+    def footer_text_by_key(self) -> Mapping[str, str]:
+        """Go on only to what is done."""
+        is_done = bool(self.installation and self.installation.python)
+        return {**super().footer_text_by_key, **({} if is_done else {"enter": ""})}
+
     def action_cancel(self) -> None:
         """End it; what was made is removed."""
         self._cancel()
@@ -96,9 +103,9 @@ def _installation_lines(installation: Installation, width: int, max_output_lines
     progress, seconds = installation.progress, installation.seconds or time.monotonic() - installation.began_at
     words = progress.text if progress else "Looking for Python and pip …"
     if installation.python:
-        done = f" is ready, in {duration_text(seconds)}."
-        path = fit_path(display_path(installation.python), width - len(done) - 2)
-        lines.append(styled(DONE_MARK, (f" {visible(path)}", "b"), done))
+        done = f" is ready, after {duration_text(seconds)}."
+        path = fit_path(display_path(installation.python), width - len(done) - len("  Done: "))
+        lines.append(styled(DONE_MARK, " Done: ", (visible(path), "b"), done))
     elif installation.failure:
         lines += styled(FAILED_MARK, f" {installation.failure}").wrap(width)
     else:
@@ -117,7 +124,7 @@ def _place_text(installation: Installation) -> str:
 
 def _hint_text(installation: Installation) -> Content:
     if installation.python:
-        return Content("Your settings use this Python now. Esc goes back.")
+        return Content("Your settings use this Python now. Enter goes on.")
     if installation.failure and installation.host:
         return Content("Esc goes back; F2 there tries again, or follows what still goes on there.")
     if installation.failure:

@@ -30,7 +30,7 @@ from tui_train.views.previous_run import (
 )
 
 from ..discovery.machine_queries import FACTS_PARTS_NOT_AWAITED
-from ..screen_words import finding_on_screen
+from ..screen_words import finding_on_screen, is_told_on_recipe_alone
 from ..steps.step import StepScreen
 from ..widgets.file_viewer import FileViewer, ScrollingPage, ViewedFile
 from ..widgets.hint import Hint
@@ -38,6 +38,7 @@ from ..widgets.jump import JumpTarget, page_jump_targets
 from ..widgets.key_bar import KeyBar
 from ..widgets.lines import Lines
 from ..widgets.preview_lines import (
+    Fix,
     PreviewContent,
     change_lines,
     command_lines,
@@ -81,6 +82,7 @@ class PlanScreen(StepScreen):
         self._prepared: PreparedPlan | None = None
         self._planned_from: tuple[Profile, Facts] | None = None
         self._preview_content = PreviewContent()
+        self._fixes: tuple[Fix | None, ...] = ()  # of F2 and the keys after it
         self._previous: PreviousRun | None = None
         self._previous_asked_for: str | None = None
         self._shows_changes = False  # the files are those that the run before had otherwise
@@ -123,9 +125,11 @@ class PlanScreen(StepScreen):
             self._previous_asked_for = self.profile.name
             self._find_previous_run(self.profile, self._run_of_opening_screen())
         if self._planned_from != (self.profile, self.facts):
+            is_edited = self._planned_from is None or self._planned_from[0] != self.profile
             self._planned_from = (self.profile, self.facts)
             self._setup = self.wizard.setup_for_profile(self.profile, self.facts)
             self._prepared = prepare_plan(self._setup)
+            self._fixes = _fixes_on_same_keys(() if is_edited else self._fixes, self.findings())
             self.query_one(FileViewer).files = files_with_plan_described(self._prepared.files)
             self._shows_changes = False
             self._arrange_files()
@@ -145,6 +149,7 @@ class PlanScreen(StepScreen):
             notes=plan.notes if plan else (),
             prediction=predict_memory(setup) if setup else None,
             findings=self.findings(),
+            fixes=self._fixes,
             command=make_plain_command(plan) if plan else None,
             files=len(self.query_one(FileViewer).files),
             fallbacks=fallbacks_by_phase(plan),
@@ -166,7 +171,7 @@ class PlanScreen(StepScreen):
         def beside(width: int) -> tuple[list[Content], ...]:
             return (
                 preview_memory_lines(story, width),
-                finding_lines(story.findings, width),
+                finding_lines(story.findings, width, story.fixes),
                 change_lines(story, width),
                 note_lines(story, width),
                 fallback_lines(story, width),
@@ -261,9 +266,10 @@ class PlanScreen(StepScreen):
             self.action_toggle_files()
 
     def findings(self) -> tuple[Finding, ...]:
-        """All findings, whatever they are about."""
+        """Return the findings, whatever they are about; that of one row of Recipe was told there."""
         prepared = self._prepared
-        return tuple(finding_on_screen(each, prepared.profile) for each in prepared.findings) if prepared else ()
+        found = (each for each in prepared.findings if not is_told_on_recipe_alone(each)) if prepared else ()
+        return tuple(finding_on_screen(each, prepared.profile) for each in found) if prepared else ()
 
     # The files
 
@@ -306,3 +312,12 @@ class PlanScreen(StepScreen):
         if not self.query_one(FileViewer).display:
             self.action_toggle_files()
         self.query_one(FileViewer).open_search_input()
+
+
+def _fixes_on_same_keys(before: tuple[Fix | None, ...], findings: Sequence[Finding]) -> tuple[Fix | None, ...]:
+    """Return the fixes of the keys: those of before stay on theirs, None where one is gone, and new ones follow.
+
+    A key that is about to be pressed never makes the change of a finding that has just come.
+    """
+    now = [finding.fix for finding in findings if finding.fix]
+    return (*(fix if fix in now else None for fix in before), *(fix for fix in now if fix not in before))

@@ -30,7 +30,7 @@ from ..messages import ApplyFix, CompareRuns, OpenRun, SetProfile
 from ..widgets.dialogs import TextDialog
 from ..widgets.file_viewer import FileViewer
 from ..widgets.hint import Hint
-from ..widgets.preview_lines import FIX_KEYS
+from ..widgets.preview_lines import FIX_KEYS, Fix
 from .plan_view import PlanScreen
 
 
@@ -81,7 +81,7 @@ For the machine of a file (--machine) it only exports: copy the folder there."""
         """Show what Enter does, in the hint."""
         if self._prepared is None:
             return
-        forbidding = self._first_error_forbidding_plan()
+        forbidding, name = self._first_error_forbidding_plan(), chosen_or_derived_name(self.profile)
         if self._undone_text:
             words = self._undone_text
         elif forbidding and self.finding_to_fix() is not forbidding:
@@ -95,13 +95,13 @@ For the machine of a file (--machine) it only exports: copy the folder there."""
             can = "w starts it when its GPUs are free" if self._can_wait_for_gpus else "It cannot be started here now"
             words = f"{can}; e exports its files all the same."
         elif self._can_wait_for_gpus:
-            words = "Enter starts the training now, w when its GPUs are free. It goes on when you leave."
+            words = f"Enter starts {name} now, w when its GPUs are free (s renames it). It goes on when you leave."
         elif self.wizard.uses_slurm:
             where = f" on {self.wizard.other_machine_name}" if self.wizard.other_machine_name else ""
-            words = f"Enter submits the job to Slurm{where}: it may wait in the queue, and goes on when you leave."
+            words = f"Enter submits {name} to Slurm{where} (s renames it): it may wait, and goes on when you leave."
         else:
             where = f" on {self.wizard.other_machine_name}" if self.wizard.other_machine_name else ""
-            words = f"Enter starts the training{where}. It keeps running when you leave."
+            words = f"Enter starts {name}{where} (s renames it). It keeps running when you leave."
         self.query_one(Hint).show_text(Content(visible(words)))
 
     def _first_error_forbidding_plan(self) -> Finding | None:
@@ -113,7 +113,11 @@ For the machine of a file (--machine) it only exports: copy the folder there."""
         """Keys of the titles and of the hint; and what starts several runs, which is nowhere else."""
         files = ("slash",) if self._is_composed and self.query_one(FileViewer).display else ()
         is_story_shown = not files or self.query_one("#body").display
-        return (*files, *(("w", "a", "f", "d") if is_story_shown else ()), *(() if self.wizard.can_start else ("e",)))
+        return (
+            *files,
+            *(("w", "a", "f", "d") if is_story_shown else ()),
+            *(() if self.wizard.can_start else ("e",)),
+        )
 
     @property
     def footer_text_by_key(self) -> Mapping[str, str]:
@@ -121,17 +125,17 @@ For the machine of a file (--machine) it only exports: copy the folder there."""
         stopped = any(finding.level == "error" for finding in self.findings())
         return {**super().footer_text_by_key, **({"enter": ""} if stopped else {})}
 
-    def _fixable_findings(self) -> tuple[Finding, ...]:
-        return tuple(finding for finding in self.findings() if finding.fix)
-
     def finding_to_fix(self) -> Finding | None:
         """Return the finding that F2 fixes: the first that has a change."""
-        return next(iter(self._fixable_findings()), None)
+        fix = self._fix_of_key(0)
+        return next((finding for finding in self.findings() if fix and finding.fix == fix), None)
+
+    def _fix_of_key(self, index: int) -> Fix | None:
+        return self._fixes[index] if index < len(self._fixes) else None
 
     def action_fix_finding(self, index: int) -> None:
-        """Make the change that fixes one of the findings."""
-        found = self._fixable_findings()
-        if index < len(found) and (fix := found[index].fix):
+        """Make the change of one of the keys."""
+        if fix := self._fix_of_key(index):
             self.post_message(ApplyFix(fix))
 
     # Copying
@@ -155,7 +159,7 @@ For the machine of a file (--machine) it only exports: copy the folder there."""
         if action in {"next", "start_array", "start_when_free"}:
             return self._can_wait_for_gpus if action == "start_when_free" else self.wizard.can_start
         if action == "fix_finding":
-            return isinstance(parameters[0], int) and parameters[0] < len(self._fixable_findings())
+            return isinstance(parameters[0], int) and self._fix_of_key(parameters[0]) is not None
         if action in {"toggle_files", "search_files", "export_files", "toggle_changes"}:
             needed = self._previous if action == "toggle_changes" else self._prepared
             return bool(needed and self._prepared and self._prepared.files)

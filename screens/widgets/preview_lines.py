@@ -7,10 +7,11 @@ from textual.content import Content
 
 from tui_train.base.text import quantity, typeset_ascii, visible
 from tui_train.checks import Finding
+from tui_train.checks.finding import EnvironmentInstall
 from tui_train.memory.predict import Prediction
 from tui_train.plan.render.script.plain_command import PlainCommand, wrap_command
 from tui_train.plan.types import Plan
-from tui_train.profile.changes import ValueDifference
+from tui_train.profile.changes import Change, ValueDifference
 from tui_train.runner.logs.memory_patterns import TEXT_BY_MEMORY_PHASE
 from tui_train.views.overview import OverviewLine
 from tui_train.views.previous_run import differing_words
@@ -18,6 +19,7 @@ from tui_train.views.previous_run import differing_words
 from .memory_lines import memory_lines
 from .text_layout import DONE_MARK, FAILED_MARK, KEY_STYLE, MUTED, WARNING_MARK, columns, fit, heading, styled
 
+Fix = Change | EnvironmentInstall
 FIX_KEYS = ("f2", "f6", "f7", "f8", "f9")
 _LABEL_WIDTH, _MAX_VALUE_WIDTH = 9, 24
 _MAX_CHANGES_SHOWN = 6
@@ -26,13 +28,17 @@ _MIN_NOTE_WIDTH = 20  # cells below which a note is left out
 
 
 class PreviewContent(Struct, frozen=True):
-    """Content of Preview; `changes` are those since the run `compared_run_name` (empty: none)."""
+    """Content of Preview; `changes` are those since the run `compared_run_name` (empty: none).
+
+    `fixes` are what F2 and the keys after it change.
+    """
 
     lines: tuple[OverviewLine, ...] = ()
     title: str = ""
     notes: tuple[str, ...] = ()
     prediction: Prediction | None = None
     findings: tuple[Finding, ...] = ()
+    fixes: tuple[Fix | None, ...] = ()
     command: PlainCommand | None = None
     files: int = 0
     fallbacks: tuple[tuple[str, str], ...] = ()
@@ -71,18 +77,21 @@ def preview_memory_lines(preview: PreviewContent, width: int) -> list[Content]:
     return memory_lines(preview.prediction, (), None, note="estimated", width=width, is_allowed=sound)
 
 
-def finding_lines(findings: Sequence[Finding], width: int) -> list[Content]:
-    """Return the findings in full, with the key that fixes each at the right of its first line."""
+def finding_lines(findings: Sequence[Finding], width: int, fixes: Sequence[Fix | None] = ()) -> list[Content]:
+    """Return the findings in full, with the key that fixes each at the right of its first line.
+
+    `fixes` are those of the keys; without them each finding has the next one.
+    """
     if not findings:
         return [heading("Findings", styled(DONE_MARK, " none"), width)]
     forbids = sum(finding.level == "error" for finding in findings)
     count = "" if forbids == len(findings) else f"{len(findings)}, "
     note = count + (f"{forbids} must be fixed before it starts" if forbids else "the run can start")
     lines = [heading("Findings", note, width)]
-    keys = iter(FIX_KEYS)
+    keys = [*zip(fixes or [finding.fix for finding in findings if finding.fix], FIX_KEYS, strict=False)]
     for finding in findings:
         change = finding.fix
-        key = next(keys, "") if change else ""
+        key = next((key for fix, key in keys if change and fix == change), "")
         lines += _finding_lines(finding, key.upper(), typeset_ascii(change.title) if change and key else "", width)
     return lines
 

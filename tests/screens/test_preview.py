@@ -28,6 +28,7 @@ from support import (
     write_attempt_events,
 )
 from textual.content import Content
+from tui_train.screens.preview import plan_view
 from tui_train.screens.widgets.file_viewer import FileViewer, file_names_lines, find_search_hits, fold_comments
 from tui_train.screens.widgets.preview_lines import PreviewContent, command_lines, finding_lines
 
@@ -35,6 +36,7 @@ from tui_train.checks.finding import warning
 from tui_train.cli.app import cli
 from tui_train.facts.types import ScriptParameter, ScriptSource
 from tui_train.memory import data_defaults
+from tui_train.plan.render.prepare import prepare_plan
 from tui_train.plan.render.script.plain_command import command_to_paste, make_plain_command, wrap_command
 from tui_train.plan.run_files import RenderedFile
 from tui_train.profile import store
@@ -321,6 +323,34 @@ async def test_d_shows_which_lines_the_run_before_had_otherwise(machine, monkeyp
         await wait_for_text(pilot, "launch.sh \u203a")
         assert name_of_now not in screen_text(pilot)
         assert pilot.app.screen.query_one("#side").display == (size[0] >= 140)
+
+
+async def test_the_key_of_a_fix_stays_when_another_finding_comes(machine, monkeypatch):
+    def fix(key, value):
+        return warning(key, f"Wrong: {key[-5:]}", "Set it.", Change("set", "it is wrong", ((key, value),)))
+
+    shown = [fix("recipe.layers", 3), fix("recipe.warmup", 7)]
+
+    def prepare(setup):
+        return msgspec.structs.replace(prepare_plan(setup), findings=tuple(shown))
+
+    monkeypatch.setattr(plan_view, "prepare_plan", prepare)
+    async with open_wizard(*TO_PREVIEW, size=(120, 40)) as pilot:
+        await wait_for_text(pilot, "F2 ", "F6 ")
+        shown[:] = fix("recipe.steps", 9), shown[1]
+        pilot.app.facts = msgspec.structs.replace(pilot.app.facts, paths={"/x": "file"})
+        await wait_for_text(pilot, "F7 ")
+        lines = screen_text(pilot).splitlines()
+        assert ["F7" in next(line for line in lines if f"Wrong: {key}" in line) for key in ("steps", "armup")] == [
+            True,
+            False,
+        ]
+        await press_keys("f2")(pilot)
+        assert pilot.app.profile == Profile(), "the first finding has gone, and no other took its key"
+        await press_keys("f6")(pilot)
+        assert pilot.app.profile.recipe.warmup == 7
+        await wait_for_text(pilot, "F2 ")
+        assert "F7" not in screen_text(pilot), "after a change of one's own the keys are given anew"
 
 
 # The command line

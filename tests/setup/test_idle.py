@@ -478,8 +478,9 @@ async def test_one_key_makes_the_environment_that_idle_cards_need(slow_uv):
         await shown(pilot, "Packages are still being installed.")
         await pilot.press("escape", "f2")
         (slow_uv / "go").touch()
-        await shown(pilot, "Your settings use this Python now")
-        await pilot.press("escape")
+        await shown(pilot, "✓ Done: ")
+        await shown(pilot, "Your settings use this Python now. Enter goes on.")
+        await pilot.press("enter")
         await shown(pilot, "✓ use")
         await press_keys()(pilot)
         python = environments_folder() / "hf" / "bin" / "python"
