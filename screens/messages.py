@@ -58,7 +58,7 @@ class SetProfile(Message):
 
 
 class ContinueDraft(Message):
-    """The profile is to be the last one of this session, or of the session before."""
+    """The profile is to be the last one of this session, or of the session before, and shown where it was left."""
 
 
 @dataclass(eq=False, repr=False)

@@ -217,7 +217,7 @@ class Wizard(DiscoveryApp):
 
     @on(ContinueDraft)
     def _continue_draft(self) -> None:
-        self.edits.continue_draft()
+        self._open_step_once(OpenStep(self.edits.continue_draft(), self.screen))
 
     def install_environment(self, environment: "EnvironmentInstall") -> None:
         """Make an environment, unless one is being made, and show what is done."""
@@ -252,9 +252,10 @@ class Wizard(DiscoveryApp):
             if event.notice:
                 self.notify(event.notice, markup=False)
 
-    def _push_or_return_to_step(self, module: str) -> None:
+    def _push_or_return_to_step(self, module: str, *, goes_back: bool = False) -> None:
         """Open a step, or go back to it where it is open."""
         kind: type[StepScreen] = load_step_module(module).SCREEN
+        self.edits.note_step(module, goes_back=goes_back)
         if self._go_back_to_screen(lambda screen: isinstance(screen, kind)):
             return
         self.edits.save_draft_in_background()
@@ -417,7 +418,7 @@ class Wizard(DiscoveryApp):
             there: type[StepScreen] = load_step_module(before).SCREEN
             if not any(isinstance(screen, there) for screen in self.screen_stack):
                 self.pop_screen()
-            self._push_or_return_to_step(before)
+            self._push_or_return_to_step(before, goes_back=True)
         elif isinstance(self.screen, StepScreen):
             self._go_back_to_screen(lambda screen: not isinstance(screen, StepScreen))
             if self.edits.is_edited:

@@ -11,6 +11,7 @@ from tui_train.base.errors import TuiTrainError
 from tui_train.base.text import visible
 from tui_train.profile.types import Profile
 
+from .. import STEPS
 from ..discovery.discovery import DiscoveryApp
 from ..messages import TYPING_PAUSE_SECONDS, ChangeUndone, SetProfile, ValueChosen
 
@@ -30,8 +31,9 @@ class ProfileEdits:
         self._undo_stack: list[Profile] = []
         self.edited_key = ""  # the one that was changed last; empty where the whole profile was
         self._draft: Profile | None = None
+        self._step = self._draft_step = ""  # the step that is shown, and the one on which the draft was left
         self._opened_profile: Profile | None = None  # what the edits began with; None: the default
-        self._written_profile: Profile | None = None
+        self._written: tuple[Profile, str] | None = None
         self._secrets_left_out = ""
         self._write_lock = threading.Lock()
         self._typing_timer: Timer | None = None
@@ -76,11 +78,21 @@ class ProfileEdits:
         if event.saved:
             self._opened_profile = event.profile
 
-    def continue_draft(self) -> None:
-        """Replace the profile by the draft of this session or the last one."""
-        from tui_train.actions.last_profile import load_last_session_profile
+    def continue_draft(self) -> str:
+        """Replace the profile by the draft of this session or the last one, and return the step to open."""
+        from tui_train.actions.last_profile import load_last_session_profile, load_last_session_step
 
-        self.set_profile(self._draft or load_last_session_profile(), save_as_draft=False)
+        if self._draft is None:
+            self._draft, self._draft_step = load_last_session_profile(), load_last_session_step()
+            self._written = self._draft, self._draft_step
+        self.set_profile(self._draft, save_as_draft=False)
+        return self._draft_step if self._draft_step in {step.module for step in STEPS} else STEPS[0].module
+
+    def note_step(self, module: str, *, goes_back: bool = False) -> None:
+        """Note which step is shown: the draft is continued there, unless one `goes_back` through it."""
+        self._step = module
+        if self._draft == self._app.profile and not goes_back:
+            self._draft_step = module
 
     def set_profile(self, profile: Profile, key: str = "", *, save_as_draft: bool = True) -> None:
         """Make this the profile; the one before can be had back, that before all edits of one key in a row.
@@ -97,7 +109,7 @@ class ProfileEdits:
         if key != _WEBHOOK_KEY:
             profile = self._profile_with_stored_webhook(profile)
         if save_as_draft:
-            self._draft = profile
+            self._draft, self._draft_step = profile, self._step
         self._assign_profile_and_query(profile)
 
     def _profile_with_stored_webhook(self, profile: Profile) -> Profile:
@@ -180,7 +192,7 @@ class ProfileEdits:
     def save_draft_in_background(self) -> None:
         """Remember the profile while nobody waits for it, so that a lost connection does not lose it."""
         self.set_profile(self._profile_with_stored_webhook(self._app.profile), _WEBHOOK_KEY)
-        if self._draft != self._written_profile:
+        if self._draft and (self._draft, self._draft_step) != self._written:
             self._work_on_draft(self._write_draft_and_warn)
 
     def forget_started_draft(self) -> None:
@@ -197,7 +209,7 @@ class ProfileEdits:
 
         with self._write_lock:
             if forget_last_profile(started):
-                self._written_profile = None
+                self._written = None
 
     def _write_draft_and_warn(self) -> None:
         if said := self.write_draft_and_name_lost_secrets():
@@ -208,13 +220,13 @@ class ProfileEdits:
         from tui_train.actions.last_profile import remember_profile_without_secrets
 
         with self._write_lock:
-            kept = self._draft
-            if kept is None or kept == self._written_profile:
+            kept, step = self._draft, self._draft_step
+            if kept is None or (kept, step) == self._written:
                 return ""
             left = ", ".join(
-                dict.fromkeys(visible(secret.description) for secret in remember_profile_without_secrets(kept))
+                dict.fromkeys(visible(secret.description) for secret in remember_profile_without_secrets(kept, step))
             )
-            self._written_profile = kept
+            self._written = kept, step
             said = left != self._secrets_left_out
             self._secrets_left_out = left
             return f"Not kept for the next session, as it looks like a secret: {left}" if left and said else ""

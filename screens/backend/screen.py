@@ -14,7 +14,7 @@ from tui_train.profile import fields
 from tui_train.profile.types import Profile
 from tui_train.setup.machine.communication import NCCL_WORKAROUNDS, why_workaround_ignored
 from tui_train.setup.setup import Setup
-from tui_train.trainers import trainer_has_own_field
+from tui_train.trainers import trainer_has_own_field, trainer_of
 from tui_train.views import choices, finetune_notes
 
 from ..messages import ValueChosen
@@ -165,7 +165,8 @@ NCCL features: those to switch off, each to work around the error that it names,
         )
 
     def fill_first_time(self) -> None:
-        """Open what starts the processes where something of it was chosen."""
+        """Put the cursor on what is still to be chosen, and open what starts the processes where it was changed."""
+        self.form.state.cursor = _first_open_key(self.profile)
         if any(fields.is_chosen(self.profile, key) for key in _LAUNCH_SECTION.keys):
             self.form.state.unfolded |= {_LAUNCH_GROUP_KEY}
         super().fill_first_time()
@@ -287,6 +288,13 @@ NCCL features: those to switch off, each to work around the error that it names,
         if path:
             value = fields.parse_value(fields.get_field("trainer.python"), path)
             self.post_message(ValueChosen("trainer.python", value))
+
+
+def _first_open_key(profile: Profile) -> str:
+    """Return the first row without the value that a training needs; empty where each has one."""
+    keys: tuple[str, ...] = ("trainer.script",) if trainer_has_own_field(profile, "trainer.script") else ()
+    keys = ("trainer.model", "trainer.data") if trainer_of(profile).requires_user_data else keys
+    return next((key for key in keys if not fields.get_value(profile, key)), "")
 
 
 def _launch_text(setup: Setup) -> str:

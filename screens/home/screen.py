@@ -20,7 +20,7 @@ from tui_train.base.text import as_sentence, quantity, size_text, visible
 from tui_train.base.time_limit import TimeLimitError, call_within
 
 from ..base import JUMP_BINDING
-from ..messages import CompareRuns, ContinueDraft, HomeDrawn, OpenRun, OpenStep
+from ..messages import CompareRuns, ContinueDraft, HomeDrawn, OpenRun
 from ..screen_words import words_on_screen
 from ..textual_fixes import forward_key
 from ..widgets.cursor_list import CursorList
@@ -52,7 +52,7 @@ _MAX_UNDRAWN_SECONDS = 0.3  # in which the first picture waits for the newest ru
 _BEGINNING_BY_KEY = {beginning.key: beginning for beginning in START_OPTIONS}
 _HINT_BY_ROW_KEY = {
     **{key: beginning.hint for key, beginning in _BEGINNING_BY_KEY.items()},
-    "draft": "Opens the steps with the values that you edited last.",
+    "draft": "Opens the step on which you left the values that you edited last.",
     "new": "Or paste here: a path, a model's name (ORG/NAME), or a command that trains.",
 }
 
@@ -483,7 +483,6 @@ on each panel and group, which goes there, q quit."""
             self.action_choose_start_option()
         elif event.key == "draft":
             self.post_message(ContinueDraft())
-            self.post_message(OpenStep("hardware", self))
         elif kind == "profile":
             self._open_step_with_saved_profile(name, "hardware")
         elif event.key in self.state.runs:

@@ -59,10 +59,11 @@ class RecipeScreen(StepScreen):
 
 Micro batch is what one process takes at a time, global batch what one optimizer step sees.
 Accumulation = global batch / (micro batch x processes), which must be a whole number.
-The lines at the top estimate what each GPU will hold, by a formula, with what the allocator keeps beside it. F3 counts
-the tensors alone by the model's own code, in the Python that trains, in some seconds and without a GPU. What fits is
-judged by the estimate. Of a model that is not here and not known, F3 asks
-whether it may fetch the sizes: config.json alone, a few kB. Neither knows what other programs take of a GPU later.
+The lines at the top estimate what each GPU will hold, by a formula; fragments are what PyTorch's allocator
+reserves between tensors. F3 runs the model's own code without weights, in the Python that trains, and adds up its
+tensors: also an estimate, in some seconds and without a GPU. What fits is judged by the first. Of a model that is not
+here and not known, F3 asks whether it may fetch the sizes: config.json alone, a few kB. Neither knows what other
+programs take of a GPU later.
 F4 tries micro batches in short real trainings and offers the fastest.
 The fallbacks are tried from top to bottom when a GPU runs out of memory: Space picks one, [ and ] move it.
 Those that change the training ask for your consent; the others keep it the same."""
@@ -111,7 +112,7 @@ Those that change the training ask for your consent; the others keep it the same
     KEYS_OUTSIDE_FORM = ("ladder.rungs", "ladder.consent")
     IS_LIST_ORDERED_BY_GROUP_KEY: ClassVar[Mapping[str, bool]] = {_LADDER_GROUP_KEY: True}
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("f3", "trace_memory", "Count memory"),
+        Binding("f3", "trace_memory", "Estimate"),
         Binding("f4", "open_tuning", "Tune speed"),
     ]
 
@@ -221,6 +222,8 @@ Those that change the training ask for your consent; the others keep it the same
         rate = batch.scaled_learning_rate(recipe)
         if rate is not None and rate != recipe.learning_rate:
             notes["recipe.learning_rate"] = f"scaled to {rate:.3g}"
+        if recipe.lr_scaling == "none":
+            notes["recipe.lr_scaling"] = "the rate as it is set"
         if self.facts and trainer_has_own_field(self.profile, "finetune"):
             notes = {**finetune_notes.recipe_screen_notes(setup), **notes}
         return notes
@@ -245,7 +248,9 @@ Those that change the training ask for your consent; the others keep it the same
         busy = self._traced_workload is not None and self._traced_workload == found.workload
         changes = () if busy else rung_effects(setup)
         note = (
-            "counting …; F3 ends it" if busy else "estimated" + "; F3 counts it" * (not self.wizard.other_machine_name)
+            "running the model's code …; F3 ends it"
+            if busy
+            else "estimated" + "; F3 estimates by the model's code" * (not self.wizard.other_machine_name)
         )
         remedy = ""
         if self._model_with_fetchable_config:
@@ -306,11 +311,11 @@ Those that change the training ask for your consent; the others keep it the same
         if setup is None or setup.toolchain is None or asked is None or asked.model is None or asked.settings is None:
             why = self._prediction.why_no_estimate if self._prediction else ""
             raise BadInput(
-                f"the memory cannot be counted{why and ': '}{why}",
+                f"the memory cannot be estimated by the model's code{why and ': '}{why}",
                 "Choose a model, and a Python that can train (Backend).",
             )
         if why := trace.why_not_traceable(asked.model, asked.settings):
-            raise BadInput(f"the memory cannot be counted: {why}", "Use the estimate above.")
+            raise BadInput(f"the memory cannot be estimated by the model's code: {why}", "Use the estimate above.")
         self._traced_workload = asked
         self.update()
         question = trace.memory_child_request(asked.model, asked.settings, asked.model_folder)

@@ -24,7 +24,7 @@ _PARTS_BY_TEXTURE: Sequence[tuple[str, str, Mapping[str, str]]] = (
     ("▒", "$activations", {"activations": "activations", "logits": "activations"}),
     ("░", "$muted", {}),
 )
-_ALLOCATOR_GAPS_PART = "gaps"
+_FRAGMENTATION_PART = "fragments"
 _MARK_BY_BAND = {"fits": DONE_MARK, "tight": WARNING_MARK, "will not fit": FAILED_MARK}
 
 
@@ -43,7 +43,7 @@ def memory_lines(  # noqa: PLR0913 - each is a thing of its own
     Of values that an error forbids it is not said that they fit.
     """
     if traced and traced.problem:
-        note = f"not counted: {visible(traced.problem)}"
+        note = f"not estimated by the model's code: {visible(traced.problem)}"
     if prediction.estimate is None:
         return _no_estimate_lines(f"cannot be estimated: {visible(prediction.why_no_estimate)}", width, remedy)
     peak, error = prediction.estimate.peak_phase, prediction.estimate.relative_error
@@ -80,12 +80,12 @@ def memory_lines(  # noqa: PLR0913 - each is a thing of its own
 
 
 def _counted_text(counted: CountedMemory, estimated_bytes: int) -> str:
-    """Return what was counted, and which of it and the estimate is the one to go by."""
+    """Return what the model's code needs, and which of it and the estimate is the one to go by."""
     size = counted.peak_phase_and_bytes[1]
     figure = f"{size_text(size)} ±{percent(TRACE_RELATIVE_ERROR)}"
     if size > estimated_bytes:
-        return f"F3 counted more than the estimate: {figure}"
-    return f"estimated, to be safe; F3 counted {figure}"
+        return f"by the model's code (F3) it is more: {figure}"
+    return f"estimated, to be safe; by the model's code (F3): {figure}"
 
 
 def phase_lines(prediction: Prediction, width: int) -> list[Content]:
@@ -124,8 +124,10 @@ def _effects_text(saving: Sequence[RungEffect]) -> Content:
 def _bytes_by_part_of_all_processes(peak: PhaseMemory, verdict: MemoryVerdict) -> dict[str, int]:
     """Return the bytes of each part for all processes at the place, and of what is reserved between them."""
     processes = max(1, round(verdict.tensor_bytes / max(1, peak.total_bytes)))
-    return {part: held * processes for part, held in peak.parts} | {
-        _ALLOCATOR_GAPS_PART: verdict.reserved_bytes - verdict.tensor_bytes
+    # First, it is the one that a narrow key leaves out.
+    return {
+        _FRAGMENTATION_PART: verdict.reserved_bytes - verdict.tensor_bytes,
+        **{part: held * processes for part, held in peak.parts},
     }
 
 
@@ -134,7 +136,7 @@ def _texture_shares(bytes_by_part: dict[str, int]) -> list[tuple[int, str, str, 
     for texture, style, names in _PARTS_BY_TEXTURE:
         held = {part: bytes_by_part.pop(part, 0) for part in names or tuple(bytes_by_part)}
         called = dict.fromkeys(
-            names.get(part, part if part == _ALLOCATOR_GAPS_PART else "other") for part, size in held.items() if size
+            names.get(part, part if part == _FRAGMENTATION_PART else "other") for part, size in held.items() if size
         )
         if called:
             shares.append((sum(held.values()), texture, style, ", ".join(called)))

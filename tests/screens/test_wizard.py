@@ -360,9 +360,27 @@ async def test_what_was_edited_is_a_draft_that_a_lost_connection_keeps(machine):
         assert pilot.app.profile == profile({"trainer.kind": "finetune"}), "a new training begins with defaults"
         await press_keys("escape", "end", "enter")(pilot)
         assert pilot.app.profile.recipe.layers == 42
-        await press_keys("escape", "up", "up", "enter")(pilot)
+        assert "● 3 Recipe" in screen_text(pilot), "where it was left, whatever one went back through"
+        await press_keys("enter", "ctrl+q")(pilot)
+    async with make_wizard().run_test(size=(80, 24)) as pilot:
+        await wait_for_text(pilot, "Continue the draft")
+        await press_keys("end", "enter")(pilot)
+        await wait_for_text(pilot, "● 4 Preview", "42")
+        await press_keys(*["escape"] * 4, "up", "up", "enter")(pilot)
         assert "● 4 Preview" in screen_text(pilot), "See it work"
         assert pilot.app.profile == Profile()
+
+
+async def test_backend_begins_where_something_has_to_be_named(machine):
+    async with open_wizard("home", "enter", "enter", *"acme/base") as pilot:
+        assert pilot.app.profile.trainer.model == "acme/base", "typed at once, without a key to get there"
+        await press_keys("escape", "escape", "enter")(pilot)
+        assert pilot.app.screen.form.cursor == "trainer.data"
+        assert "acme/base" in screen_text(pilot)
+    async with open_wizard("home", "down", "enter", "enter", *"/x.py") as pilot:
+        assert pilot.app.profile.trainer.script == "/x.py"
+        await press_keys("escape", "escape", "enter")(pilot)
+        assert pilot.app.screen.form.cursor == "trainer.kind"
 
 
 async def test_a_burst_of_enter_opens_each_step_once(machine, tmp_path):
@@ -785,7 +803,7 @@ async def test_f3_traces_the_memory_and_ends_it(machine, monkeypatch):
         assert "F3 ends it" not in screen_text(pilot)
         assert "counted" not in screen_text(pilot)
         await press_keys("f3")(pilot)
-        assert re.search(r"estimated, to be safe; F3 counted 6\d MiB ±10 %", screen_text(pilot).splitlines()[1])
+        assert re.search(r"to be safe; by the model's code \(F3\): 6\d MiB ±10 %", screen_text(pilot).splitlines()[1])
 
 
 def trials_of_a_card(*_args: Any, **_named: Any) -> Iterator[TuningState]:

@@ -121,7 +121,7 @@ def _read_run_file_text(run: RunFolder, path: str) -> str | None:
 
 
 def _read_pace(status: RunStatus, run: RunFolder) -> MeasuredPace | None:
-    """Return the pace of a run that finished in one attempt from step 0: of its steps where its log tells their time."""
+    """Return the pace of a run that finished in one attempt from step 0, without its start-up where its log tells."""
     from tui_train.runs.follow import read_progress
 
     # Where epochs end it, the plan has no steps, but the log says how many there were.
@@ -142,7 +142,9 @@ def _timed_seconds_per_step(log: Path, steps: int) -> float | None:
         return None
     text = b"\n".join(ends).decode(errors="replace")
     bars = ([int(number or 0) for number in bar] for bar in _BAR_TIME_PATTERN.findall(text))
-    times = [(step, hours * 3600 + minutes * 60 + sec) for step, of, hours, minutes, sec in bars if step and of == steps]
+    times = [
+        (step, hours * 3600 + minutes * 60 + sec) for step, of, hours, minutes, sec in bars if step and of == steps
+    ]
     (first, began), (last, ended) = (times[0], times[-1]) if times else ((0, 0), (0, 0))
     if last > first and ended - began >= _MIN_TIMED_SECONDS:
         return (ended - began) / (last - first)

@@ -40,7 +40,8 @@ RECIPE_ROWS = (
     row(
         "recipe.lr_scaling",
         "LR scaling",
-        "Scales the learning rate with the global batch: linear suits SGD, sqrt or none suit Adam.",
+        "Multiplies the learning rate where the global batch differs from the LR reference batch: by the quotient"
+        " (linear, for SGD), by its square root (sqrt, for Adam), or not (none).",
     ),
     row(
         "recipe.lr_base_batch",
