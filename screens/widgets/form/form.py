@@ -89,7 +89,9 @@ class Form(Widget, can_focus=True):
         self._rebuild_lines()
         row = next((row for row in self.state.rows if row.key == self.cursor), None)
         if row and self.state.takes_typing(row):
-            if self.state.adopt_profile_value(row):
+            if self.holds_focus and not self.entry.display:
+                self._show_entry_at_cursor_or_hide()  # the focus came before the rows
+            elif self.state.adopt_profile_value(row):
                 self._set_entry_text(row.text)
         elif row and row.why_disabled and self.entry.display:
             self._show_entry_at_cursor_or_hide()
