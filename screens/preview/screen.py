@@ -49,8 +49,8 @@ Where other trainings use its GPUs, w starts it once these are free, in the orde
 a starts a sweep (--array): a run for each of several values of a key or of an argument of your script, one after the
 other, or side by side on other GPUs of that kind.
 d shows which lines of the files differ from the run before, and d again the files.
-c copies the command to your terminal's clipboard (OSC 52), y the shown file. s saves the profile, e exports the files
-to a folder.
+c copies the command to your terminal's clipboard (OSC 52), y the shown file. s saves the profile by a name,
+which is the run's as well; e exports the files to a folder.
 For the machine of a file (--machine) it only exports: copy the folder there."""
     TITLE_OF_STEP = "Preview"
     BINDINGS: ClassVar[list[BindingType]] = [

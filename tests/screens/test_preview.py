@@ -32,7 +32,7 @@ from tui_train.screens.preview import plan_view
 from tui_train.screens.widgets.file_viewer import FileViewer, file_names_lines, find_search_hits, fold_comments
 from tui_train.screens.widgets.preview_lines import PreviewContent, command_lines, finding_lines
 
-from tui_train.checks.finding import warning
+from tui_train.checks.finding import note, warning
 from tui_train.cli.app import cli
 from tui_train.facts.types import ScriptParameter, ScriptSource
 from tui_train.memory import data_defaults
@@ -329,7 +329,7 @@ async def test_the_key_of_a_fix_stays_when_another_finding_comes(machine, monkey
     def fix(key, value):
         return warning(key, f"Wrong: {key[-5:]}", "Set it.", Change("set", "it is wrong", ((key, value),)))
 
-    shown = [fix("recipe.layers", 3), fix("recipe.warmup", 7)]
+    shown = [fix("recipe.layers", 3), fix("recipe.warmup", 7), note("finetune.answers_only", "said on Recipe", "")]
 
     def prepare(setup):
         return msgspec.structs.replace(prepare_plan(setup), findings=tuple(shown))
@@ -337,7 +337,8 @@ async def test_the_key_of_a_fix_stays_when_another_finding_comes(machine, monkey
     monkeypatch.setattr(plan_view, "prepare_plan", prepare)
     async with open_wizard(*TO_PREVIEW, size=(120, 40)) as pilot:
         await wait_for_text(pilot, "F2 ", "F6 ")
-        shown[:] = fix("recipe.steps", 9), shown[1]
+        assert "said on Recipe" not in screen_text(pilot)
+        shown[0] = fix("recipe.steps", 9)
         pilot.app.facts = msgspec.structs.replace(pilot.app.facts, paths={"/x": "file"})
         await wait_for_text(pilot, "F7 ")
         lines = screen_text(pilot).splitlines()

@@ -236,7 +236,8 @@ async def test_a_failed_run_can_be_resumed_and_the_plot_had_back(machine, tmp_pa
     async with open_wizard(run=run, notifications=True) as pilot:
         assert "r resume" not in screen_text(pilot)
         await press_keys("r")(pilot)
-        assert "no complete checkpoint" in [*pilot.app._notifications][-1].message
+        why = "has no complete checkpoint: none is a checkpoint-STEP with trainer_state.json."
+        assert why in [*pilot.app._notifications][-1].message
     checkpoint = run.path / "output" / "checkpoint-5"
     checkpoint.mkdir(parents=True)
     (checkpoint / "trainer_state.json").write_text("{}")

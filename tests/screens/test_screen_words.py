@@ -2,9 +2,11 @@
 
 import pytest
 from pilot import open_wizard, screen_text
-from tui_train.screens.screen_words import words_on_screen
+from tui_train.screens.screen_words import finding_on_screen, words_on_screen
 
 from tui_train.base.errors import BadInput
+from tui_train.checks.finding import EnvironmentInstall, error
+from tui_train.profile.types import Profile
 
 
 @pytest.mark.parametrize(
@@ -25,6 +27,11 @@ from tui_train.base.errors import BadInput
 )
 def test_a_key_is_a_label_with_its_step(text, shown):
     assert words_on_screen(text) == shown
+
+
+def test_an_installation_names_its_size_before_it_begins():
+    missing = error("trainer.python", "no TRL", "Install it.", install=EnvironmentInstall("hf", "install TRL"))
+    assert finding_on_screen(missing, Profile()).fix == EnvironmentInstall("hf", "install TRL (3 to 8 GB)")
 
 
 async def test_an_error_on_screen_names_labels(machine):
