@@ -302,7 +302,7 @@ async def test_the_arguments_of_a_script_are_rows_of_the_recipe(tmp_path, monkey
         form.go_to_row("trainer.arguments --data")
         await press_keys("d")(pilot)
         form.go_to_row("trainer.arguments --bs")
-        await press_keys("x")(pilot)
+        await press_keys("minus")(pilot)
         assert "✗ Type a whol" in line("--bs")
         await press_keys("f2", "4")(pilot)
         assert app.profile.trainer.arguments == ("--optim=adam", "--data=d", "--bs=4")
