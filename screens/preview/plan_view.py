@@ -299,8 +299,8 @@ class PlanScreen(StepScreen):
             "#page" if files.display and (self._files_opened or not self.query_one("#body").display) else "#body"
         ).focus()
 
-    def action_show_next_file(self, by: int) -> None:
-        """Show the next file."""
+    def action_show_neighbouring_file(self, by: int) -> None:
+        """Show the file that comes so many places later, or the first one."""
         files = self.query_one(FileViewer)
         if files.display:
             files.show_neighbouring_file(by)

@@ -1,21 +1,51 @@
 """Help that keeps its tables, dialogs without boxes, and a palette that finds fields and steps."""
 
+import importlib
+import inspect
+import pkgutil
 import re
+from collections.abc import Iterator
 
 import pytest
 from pilot import PRETRAIN_KEY, open_wizard, press_keys, screen_text, until_true, wait_for_workers
 from support import sample
+from textual.actions import parse
+from textual.app import App
+from textual.binding import Binding
+from textual.dom import DOMNode
+from textual.screen import Screen
 from tui_train.screens.help_lines import help_lines
 from tui_train.screens.home.screen import HomeScreen
 from tui_train.screens.recipe.screen import RecipeScreen
 from tui_train.screens.run.screen import RunScreen
 
+from tui_train import screens
 from tui_train.profile import fields
 
 
 def drawn(screen, width):
     """The help of a screen as lines."""
     return [line.plain for line in help_lines(screen.HELP, (), width)]
+
+
+def own_nodes() -> Iterator[type[DOMNode]]:
+    """Yield the app, the screens and the widgets of the wizard."""
+    for module in pkgutil.walk_packages(screens.__path__, f"{screens.__name__}."):
+        for node in vars(importlib.import_module(module.name)).values():
+            if inspect.isclass(node) and issubclass(node, DOMNode) and node.__module__ == module.name:
+                yield node
+
+
+def test_each_key_has_its_action():
+    """Textual does nothing, and says nothing, where a key's action has no method of its name."""
+    nodes = tuple(own_nodes())
+    for node in nodes:
+        for binding in Binding.make_bindings(vars(node).get("BINDINGS", ())):
+            target, name, _ = parse(binding.action)
+            kind = {"app": App, "screen": Screen}.get(target)
+            having = [each for each in nodes if issubclass(each, kind)] if kind else [node]
+            methods = {f"action_{name}", f"_action_{name}"}
+            assert any(methods & {*dir(each)} for each in having), f"{node.__name__}: {binding}"
 
 
 @pytest.mark.parametrize("width", [30, 44, 58, 78, 118, 198])
