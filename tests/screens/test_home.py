@@ -641,9 +641,12 @@ async def test_a_stopped_run_is_asked_about_first(run_of):
         await press_keys("d", "m")(pilot)
         refused = " ".join(notice.message for notice in pilot.app._notifications)
         assert [words in refused for words in ("cannot be deleted", "cannot be renamed")] == [True, True]
-        await press_keys("s", "enter")(pilot)
+        # While it is asked a worker looks whether the run ends by itself.
+        await pilot.press("s", "enter")
+        await wait_for_workers(pilot)
         assert read_status(run).live
-        await press_keys("s", "down", "enter")(pilot)
+        await pilot.press("s", "down", "enter")
+        await wait_for_workers(pilot)
         wait_until(lambda: not read_status(run).live)
         await wait_for_text(pilot, "stopped")
 
