@@ -480,6 +480,9 @@ FACTORY, VERL = "/root/LLaMA-Factory/src/llamafactory/{}", "/workspace/verl/verl
         ([(TORCH.format("tensor/_ops.py"), "raise NotImplementedError(")],
          "NotImplementedError: Operator aten.cdist does not have a sharding strategy registered.",
          ("(DTensor) do not fit", ".full_tensor()", "line 1 of /w/own.py")),
+        # What is raised in C++ shows no statement.
+        ([("/env/lib/python3.11/site-packages/torch/autograd/graph.py", "return engine.run_backward(")],
+         "RuntimeError: derivative for aten::_scaled_mm is not implemented", ("Leave out or replace", "line 1 of")),
         # A library that is cloned beside the script is none of the user's own code.
         ([(FACTORY.format("hparams/parser.py"), 'raise ValueError("Please specify dataset")')],
          "ValueError: Please specify dataset", ("Do what LLaMA-Factory says; ", "line 1 of /w/own.py")),
@@ -538,6 +541,9 @@ def test_a_file_is_of_the_library_in_whose_clone_it_lies(file, library):
         ("TypeError: forward() missing 1 required positional argument: 'x'", "user_exception", "without 'x'"),
         ("TypeError: cannot pickle 'generator' object", "user_exception", "num_workers=0"),
         ("TypeError: object of type 'NoneType' has no len()", "user_exception", "got None"),
+        ("AttributeError: 'NoneType' object has no attribute 'to'", "user_exception", "got None"),
+        ("RuntimeError: Expected a 'cuda' device type for generator but found 'cpu'", "multi_device_tensors",
+         "cuda and cpu"),
         ("FileExistsError: [Errno 17] File exists: 'out/ck'", "user_exception", "out/ck is there already"),
         ("IsADirectoryError: [Errno 21] Is a directory: 'out'", "missing_file", "out is a folder"),
         ("NotImplementedError: Could not run 'torchvision::nms' with arguments from the 'CUDA' backend.",

@@ -51,6 +51,7 @@ _LIMIT_PATTERN = re.compile(
     r"|(?:does|do)(?:n.t| not) (?:yet )?(?:support|work|allow)|incompatible|unimplemented|exclusive)\b"
 )
 _EXPECTATION_PATTERN = re.compile(r"(?i)\bexpect(?:s|ed)?\b.*\b(?:got|but|found|received|is|are|given)\b|\binvalid\b")
+_COMPILED_ERROR_PATTERN = re.compile(r"\s*(?:Runtime|NotImplemented)Error: ")
 _MAX_QUOTED_CODE_LENGTH = 100
 # What fails in them was usually given to them.
 _SELDOM_WRONG_LIBRARIES = frozenset({"torch", "numpy", "pandas"})
@@ -242,7 +243,11 @@ def _raiser_and_place_values(lines: Sequence[LogLine], error_line: LogLine) -> d
     if frame and (name := library_of_file(frame.file)):
         title = _TITLE_BY_LIBRARY.get(name, name)
         values = {"raiser": title, "library": name, "clone": cloned_library(frame.file)}
-    if RAISE_STATEMENT_PATTERN.match(code) and not _LOOKUP_ERROR_PATTERN.match(error_line.text):
+    # What is raised in C++ has no such statement.
+    is_refusal = RAISE_STATEMENT_PATTERN.match(code) or (
+        values.get("library") == "torch" and _COMPILED_ERROR_PATTERN.match(error_line.text)
+    )
+    if is_refusal and not _LOOKUP_ERROR_PATTERN.match(error_line.text):
         forms = (("adviser", _ADVICE_PATTERN), ("limited", _LIMIT_PATTERN), ("expecting", _EXPECTATION_PATTERN))
         values |= {name: title for name, pattern in forms if pattern.search(error_line.text)}
     if code and not code.lstrip().startswith("raise"):
@@ -256,11 +261,11 @@ def _raiser_and_place_values(lines: Sequence[LogLine], error_line: LogLine) -> d
 
 
 def _whole_message(lines: Sequence[LogLine], error_line: LogLine, message: str) -> str:
-    """Return a message with the next line, where it begins there, or goes on as small letters and a blank show."""
+    """Return a message with the next line, where it begins or goes on there, or asks for something."""
     at = index_of_line(lines, error_line)
     after = (line.text.strip() for line in lines[at + 1 : at + 4] if line.rank == error_line.rank)
     more = next(filter(None, after), "")
     if message.endswith(":"):
         return f"{error_line.text.strip()} {more}".strip()
-    goes_on = not message.endswith(".") and _CONTINUED_SENTENCE_PATTERN.match(more)
+    goes_on = more.startswith("Please ") if message.endswith(".") else _CONTINUED_SENTENCE_PATTERN.match(more)
     return f"{message} {more}" if goes_on else message
