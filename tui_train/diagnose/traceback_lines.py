@@ -120,7 +120,7 @@ def class_that_was_made(lines: Sequence[LogLine], error_line: LogLine, argument:
     frames = reversed(frames_before(lines, error_line))
     for text in (text for frame in frames for text in reversed(frame.code) if "(" in text):
         before, given, _ = text.partition(f"{argument}=")
-        if classes := [name for name in _CAPITALIZED_CALL_PATTERN.findall(before) if not name.isupper()]:
+        if classes := [match[1] for match in _CAPITALIZED_CALL_PATTERN.finditer(before) if not match[1].isupper()]:
             return classes[-1 if given else 0]
         if not _PASSING_ON_PATTERN.search(text):
             return ""
