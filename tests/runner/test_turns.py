@@ -25,55 +25,6 @@ def names(tickets):
     return "".join(ticket.name for ticket in tickets)
 
 
-class Machine:
-    """Cards, strangers on some of them, and starts that ask, get cards, and end."""
-
-    def __init__(self, seed):
-        self.random = random.Random(seed)
-        self.cards = tuple(f"GPU-{number}" for number in range(self.random.choice((1, 2, 8))))
-        self.core_count = 8
-        self.strangers, self.tickets, self.wished_orders, self.clock = set(), {}, {}, 0
-
-    def free(self):
-        return {card: 24 * GIB for card in self.cards if card not in self.strangers}
-
-    def waiting(self):
-        return waiting_in_order(self.tickets.values(), self.wished_orders)
-
-    def holding(self):
-        return [ticket for ticket in self.tickets.values() if not ticket.waits]
-
-    def ask(self):
-        self.clock += 1
-        cards = tuple(self.random.sample(self.cards, self.random.randint(1, len(self.cards))))
-        request = ResourceRequest(cards, self.random.randint(1, len(cards)), self.random.choice((0, 20 * GIB)))
-        if self.random.random() < 0.2:
-            request = ResourceRequest(cores=self.random.choice((1, 4, 99)))
-        name = f"run-{self.clock}"
-        self.tickets[name] = Ticket(name, self.random.choice((ANN, BOB)), LockOwner(ticks=self.clock), request, True)
-
-    def end(self):
-        """One that trains finishes, or one that waits or trains is killed."""
-        if self.tickets:
-            del self.tickets[self.random.choice(list(self.tickets))]
-
-    def reboot(self):
-        self.tickets.clear()
-        self.strangers.clear()
-
-    def stranger(self):
-        self.strangers ^= {self.random.choice(self.cards)} - {card for each in self.holding() for card in each.cards}
-
-    def wish(self):
-        uid = self.random.choice((ANN, BOB))
-        own = [ticket.name for ticket in self.waiting() if ticket.uid == uid]
-        before = [ticket.uid for ticket in self.waiting()]
-        self.wished_orders[uid] = self.random.sample(own, len(own))
-        after = self.waiting()
-        assert [ticket.uid for ticket in after] == before, "nobody passes another user"
-        assert [ticket.name for ticket in after if ticket.uid == uid] == self.wished_orders[uid]
-
-
 class Clock:
     """A clock that the test moves on."""
 
@@ -129,6 +80,7 @@ class Start:
             return
         taken = set(self.ticket.cards)
         assert not taken & held, "no card twice"
+        assert len(taken) == self.ticket.request.card_count
         self.machine.require_no_earlier_one_kept_waiting(order, self.ticket)
 
     def close(self):
@@ -136,25 +88,47 @@ class Start:
             os.close(lock)
 
 
-class TimedMachine(Machine):
-    """A machine whose starts wait in time: each looks at the cards every few seconds."""
+class Machine:
+    """Cards, strangers on some of them, and starts that ask, look at the cards every few seconds, get some, and end."""
 
     def __init__(self, seed, clock):
-        super().__init__(seed)
-        self.time, self.boot, self.starts, self.can_since = clock, 0, {}, {}
+        self.random, self.time = random.Random(seed), clock
+        self.cards = tuple(f"GPU-{number}" for number in range(self.random.choice((1, 2, 8))))
+        self.core_count, self.asked, self.boot = 8, 0, 0
+        self.strangers, self.tickets, self.wished_orders, self.starts, self.can_since = set(), {}, {}, {}, {}
 
     def held(self):
         return {card for ticket in self.holding() for card in ticket.cards}
 
     def idle(self):
-        return set(self.free()) - self.held()
+        return set(self.cards) - self.strangers - self.held()
 
     def ask(self):
-        super().ask()
-        name = f"run-{self.clock}"
-        ticket = self.tickets[name]
-        self.tickets[name] = ticket._replace(owner=ticket.owner._replace(boot=str(self.boot)))
+        self.asked += 1
+        cards = tuple(self.random.sample(self.cards, self.random.randint(1, len(self.cards))))
+        request = ResourceRequest(cards, self.random.randint(1, len(cards)), self.random.choice((0, 20 * GIB)))
+        if self.random.random() < 0.2:
+            request = ResourceRequest(cores=self.random.choice((1, 4, 99)))
+        name, owner = f"run-{self.asked}", LockOwner(ticks=self.asked, boot=str(self.boot))
+        self.tickets[name] = Ticket(name, self.random.choice((ANN, BOB)), owner, request, waits=True)
         self.starts[name] = Start(self, self.tickets[name])
+
+    def end(self):
+        """One that trains finishes, or one that waits or trains is killed."""
+        if self.tickets:
+            del self.tickets[self.random.choice(list(self.tickets))]
+
+    def stranger(self):
+        self.strangers ^= {self.random.choice(self.cards)} - self.held()
+
+    def wish(self):
+        uid = self.random.choice((ANN, BOB))
+        own = [ticket.name for ticket in self.waiting() if ticket.uid == uid]
+        before = [ticket.uid for ticket in self.waiting()]
+        self.wished_orders[uid] = self.random.sample(own, len(own))
+        after = self.waiting()
+        assert [ticket.uid for ticket in after] == before, "nobody passes another user"
+        assert [ticket.name for ticket in after if ticket.uid == uid] == self.wished_orders[uid]
 
     def forget_ended(self):
         for name in self.starts.keys() - self.tickets.keys():
@@ -226,7 +200,7 @@ def clock(monkeypatch):
 
 @pytest.mark.parametrize("seed", sample(range(200), 10))
 def test_no_card_is_idle_for_long_while_a_start_waits_that_could_use_it(seed, clock):
-    machine = TimedMachine(seed, clock)
+    machine = Machine(seed, clock)
     for _ in range(200):
         machine.second()
     for start in machine.starts.values():
