@@ -93,12 +93,9 @@ def connect_hosts(start: RunStart) -> RunStart:
         if not answer["there"]:
             print_message(f"{visible(host)} does not see this run folder: it was copied there")
     _require_open_ports(plan, answers)
-    environment = {**os.environ, **start.environment, node_network.FIRST_ADDRESS_VARIABLE: answers[0]["address"]}
-    more = {
-        node_network.FIRST_ADDRESS_VARIABLE: answers[0]["address"],
-        **node_network.network_interface_variables(plan, environment),
-    }
-    return start._replace(transport=SshTransport(start, python, answers), environment={**start.environment, **more})
+    environment = {**start.environment, node_network.FIRST_ADDRESS_VARIABLE: answers[0]["address"]}
+    environment.update(node_network.network_interface_variables(plan, {**os.environ, **environment}))
+    return start._replace(transport=SshTransport(start, python, answers), environment=environment)
 
 
 def _ask_other_machines(

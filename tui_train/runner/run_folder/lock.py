@@ -261,9 +261,8 @@ class FolderLock:
 
     def _remove_lock_folder(self, name: str) -> None:
         """Remove a lock, but nothing of it that is none of a lock's."""
-        with contextlib.suppress(OSError), safe_open.open_folder(name, self._parent) as folder:
-            with safe_open.open_folder(".", folder, readable=True) as listed:
-                names = os.listdir(listed)
+        with contextlib.suppress(OSError), safe_open.open_folder(name, self._parent, readable=True) as folder:
+            names = os.listdir(folder)
             ours = set(filter(_is_lock_file_name, names))
             if len(ours) < len(names):
                 # The folder stays, as a lock of nobody, which any start takes over.
