@@ -24,7 +24,7 @@ class ImageTokens:
             raise TextOnlyError("the model reads text only")
         if not hasattr(self._processor, "_get_num_multimodal_tokens"):
             raise RuntimeError(f"{type(self._processor).__name__} does not tell how many tokens an image has")
-        self.chat_template, self._max_pixels = self._processor.chat_template, max_pixels
+        self._max_pixels = max_pixels
         self.token_id = int(self._processor.image_token_id)
 
     def expanded(self, sequence: template.EncodedSequence, row: dict[str, Any]) -> template.EncodedSequence:
