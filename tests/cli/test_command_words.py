@@ -202,7 +202,9 @@ def test_profiles_runs_keys_and_values_complete(shell):
     store.save_profile(Profile(name="mine"))
     run = create_run(Profile(), name="quickstart")
     assert shell("tui-train", "plan", "m") == ["mine"]
-    assert run.name in shell("tui-train", "logs", "20")
+    assert shell("tui-train", "profiles", "rm", "m") == shell("tui-train", "profiles", "cp", "m") == ["mine"]
+    for command in (("logs",), ("compare", "last"), ("runs", "rm"), ("runs", "note")):
+        assert run.name in shell("tui-train", *command, "20")
     assert shell("tui-train", "plan", "mine", "--set", "recipe.preci") == ["recipe.precision="]
     assert shell("tui-train", "plan", "mine", "--set", "recipe.precision=b") == ["recipe.precision=bf16"]
     assert "--diff" in shell("tui-train", "plan", "--d")

@@ -81,6 +81,7 @@ SET_OPTION = click.option(
 )
 PROFILE_ARGUMENT = click.argument("profile", shell_complete=lazy_completer("profiles"))
 RUN_ARGUMENT = click.argument("run", shell_complete=lazy_completer("runs"))
+RUNS_ARGUMENT = click.argument("runs", nargs=-1, required=True, metavar="RUN...", shell_complete=lazy_completer("runs"))
 FILE_TYPE = click.Path(path_type=Path)
 YES_OPTION = click.option("--yes", "-y", is_flag=True, help="Remove without asking.")
 

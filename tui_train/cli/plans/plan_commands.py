@@ -17,6 +17,8 @@ from tui_train.cli.group import (
     machine_options,
 )
 
+_SAVED_PROFILE_ARGUMENT = click.argument("name", shell_complete=lazy_completer("profiles"))
+_SAVED_HOST_ARGUMENT = click.argument("name", shell_complete=lazy_completer("hosts"))
 _FETCH_OPTION = click.option(
     "--fetch-config",
     "fetch",
@@ -249,7 +251,7 @@ def profiles(context: click.Context, *, as_json: bool) -> None:
 
 
 @profiles.command("rm", removes="the saved profiles")
-@click.argument("names", nargs=-1, required=True, metavar="NAME...")
+@click.argument("names", nargs=-1, required=True, metavar="NAME...", shell_complete=lazy_completer("profiles"))
 @YES_OPTION
 def profiles_rm(names: tuple[str, ...], **options: Any) -> None:
     """Remove saved profiles; their runs stay."""
@@ -259,7 +261,7 @@ def profiles_rm(names: tuple[str, ...], **options: Any) -> None:
 
 
 @profiles.command("change", reads="the profile", writes="the profile")
-@click.argument("name", shell_complete=lazy_completer("profiles"))
+@_SAVED_PROFILE_ARGUMENT
 @SET_OPTION
 def profiles_change(name: str, **options: Any) -> None:
     """Change values of the saved profile NAME; the others stay."""
@@ -269,7 +271,7 @@ def profiles_change(name: str, **options: Any) -> None:
 
 
 @profiles.command("mv", reads="the profile", writes="the profile NEW", removes="the profile NAME")
-@click.argument("name")
+@_SAVED_PROFILE_ARGUMENT
 @click.argument("new")
 def profiles_mv(name: str, new: str) -> None:
     """Rename the saved profile NAME to NEW."""
@@ -279,7 +281,7 @@ def profiles_mv(name: str, new: str) -> None:
 
 
 @profiles.command("cp", reads="the profile", writes="the profile NEW")
-@click.argument("name")
+@_SAVED_PROFILE_ARGUMENT
 @click.argument("new")
 def profiles_cp(name: str, new: str) -> None:
     """Save the profile NAME once more, as NEW."""
@@ -422,7 +424,7 @@ def hosts_add(name: str, address: str, **options: Any) -> None:
     reads="the list of hosts",
     starts="ssh on this terminal, whose connection stays for twelve hours",
 )
-@click.argument("name", shell_complete=lazy_completer("hosts"))
+@_SAVED_HOST_ARGUMENT
 def hosts_login(name: str) -> None:
     """Log in to a host that asks for a password, a code or a key's touch; the connection stays for twelve hours."""
     from tui_train.cli.plans import hosts
@@ -431,7 +433,7 @@ def hosts_login(name: str) -> None:
 
 
 @hosts.command("rm", removes="the host from the list of hosts")
-@click.argument("name", shell_complete=lazy_completer("hosts"))
+@_SAVED_HOST_ARGUMENT
 def hosts_rm(name: str) -> None:
     """Forget a host; its runs stay, there and here."""
     from tui_train.cli.plans import hosts

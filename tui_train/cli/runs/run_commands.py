@@ -12,6 +12,7 @@ from tui_train.cli.group import (
     JSON_OPTION,
     PROFILE_ARGUMENT,
     RUN_ARGUMENT,
+    RUNS_ARGUMENT,
     SET_OPTION,
     YES_OPTION,
     cli,
@@ -94,7 +95,7 @@ def runs(context: click.Context, host: str, *, as_json: bool) -> None:
 
 
 @runs.command("rm", reads="the run folders", removes="the run folders with logs and checkpoints, also on their host")
-@click.argument("runs", nargs=-1, required=True, metavar="RUN...")
+@RUNS_ARGUMENT
 @host_option("Remove RUNs of `runs --on NAME` from that host; copies of them here stay.")
 @click.option("--here", is_flag=True, help="Of a run on a host, remove only its folder here.")
 @YES_OPTION
@@ -111,7 +112,7 @@ def runs_rm(runs: tuple[str, ...], host: str, *, here: bool, yes: bool) -> None:
 
 
 @runs.command("mv", reads="the run folder", writes="the run folder by its new name", removes="the one by its old name")
-@click.argument("run")
+@RUN_ARGUMENT
 @click.argument("name")
 def runs_mv(run: str, name: str) -> None:
     """Rename RUN to NAME; the time at the beginning of its id stays."""
@@ -121,7 +122,7 @@ def runs_mv(run: str, name: str) -> None:
 
 
 @runs.command("note", reads="the run folder", writes="its note", removes="the note, where TEXT is empty")
-@click.argument("run")
+@RUN_ARGUMENT
 @click.argument("text", required=False)
 def runs_note(run: str, text: str | None) -> None:
     """Keep a line about RUN, which lists show; without TEXT print it, an empty TEXT removes it."""
@@ -200,7 +201,7 @@ def attach(run: str) -> None:
 
 
 @cli.command(reads="the run folders", stops="the runs, with every process of them")
-@click.argument("runs", nargs=-1, required=True, metavar="RUN...", shell_complete=lazy_completer("runs"))
+@RUNS_ARGUMENT
 @click.option("--now", is_flag=True, help="Stop at once, without time to save.")
 def stop(runs: tuple[str, ...], **options: Any) -> None:
     """End RUNS and every process of them; `last` is the newest run that is live."""
@@ -267,7 +268,7 @@ def report(run: str, file: Path | None, **options: Any) -> None:
 
 
 @cli.command(reads="the run folders", answer="tui_train.cli.results.compare:ComparisonAnswer")
-@click.argument("runs", nargs=-1, required=True)
+@RUNS_ARGUMENT
 @click.option(
     "--metric",
     "metrics",
