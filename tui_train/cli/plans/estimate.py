@@ -2,6 +2,7 @@
 
 import click
 from msgspec import UNSET, Struct, UnsetType
+from msgspec.structs import replace
 
 from tui_train.actions.machine_facts import FactsSource, probe_facts_for_profile
 from tui_train.base.errors import Unavailable
@@ -25,6 +26,8 @@ from tui_train.memory.verdict import FitBand
 from tui_train.profile.fields import FieldValue
 from tui_train.setup.setup import Setup
 from tui_train.views import plain_text
+
+_TOTAL = "total"
 
 
 class PhasePeak(Struct, frozen=True):
@@ -59,6 +62,8 @@ class EstimateAnswer(Struct, frozen=True, kw_only=True):
     """The estimate: bytes of each part and in total by phase; `trace` or `measure` are there with that option."""
 
     model: ModelDimensions
+    parameters: int
+    trained_parameters: int
     how: MemorySettings
     phases: dict[str, dict[str, int]]
     peak: PhasePeak
@@ -103,12 +108,12 @@ def print_estimate(  # noqa: PLR0913 - one for each option
     for finding in find_problems(setup):
         if finding.forbids_plan:
             click.echo(plain_text.finding_text(finding), err=True)
-    changes = rung_effects(setup)
+    answer = _estimate_answer(prediction, rung_effects(setup))
     if not as_json:
-        click.echo("\n".join(_estimate_lines(prediction, changes)))
+        click.echo("\n".join(_estimate_lines(answer)))
     counted = _trace_or_measure_memory(prediction, setup, method) if method else None
     if as_json:
-        printing.print_json(_estimate_answer(prediction, changes, method, counted))
+        printing.print_json(replace(answer, **{method: counted}) if counted else answer)
     elif counted:
         click.echo("\n".join(_counted_memory_lines(method, counted)))
 
@@ -137,40 +142,33 @@ def _trace_or_measure_memory(prediction: Prediction, setup: Setup, method: str) 
     return counted
 
 
-def _estimate_lines(prediction: Prediction, changes: tuple[RungEffect, ...]) -> list[str]:
+def _estimate_lines(answer: EstimateAnswer) -> list[str]:
     """Return the table of phases, the peak, the verdicts and the changes."""
-    estimate, model, settings = prediction.estimate, prediction.workload.model, prediction.workload.settings
-    if estimate is None or model is None or settings is None:
-        return []
-    names = tuple(dict.fromkeys(name for phase in estimate.phases for name, _ in phase.parts))
-    rows = [("GiB", *(_short_phase_name(phase.name) for phase in estimate.phases))]
-    for name in names:
-        parts = (dict(phase.parts).get(name) for phase in estimate.phases)
+    names = dict.fromkeys(name for parts in answer.phases.values() for name in parts if name != _TOTAL)
+    rows = [("GiB", *map(_short_phase_name, answer.phases))]
+    for name in (*names, _TOTAL):
+        parts = (parts.get(name) for parts in answer.phases.values())
         rows.append((name, *(f"{part / 2**30:.2f}" if part else "-" for part in parts)))
-    rows.append(("total", *(f"{phase.total_bytes / 2**30:.2f}" for phase in estimate.phases)))
-    parameters = f"{estimate.parameters / 1e6:,.1f} M parameters"
-    peak, error = estimate.peak_phase, estimate.relative_error
+    parameters = f"{answer.parameters / 1e6:,.1f} M parameters, {answer.trained_parameters / 1e6:,.1f} M trained"
+    peak = answer.peak
     lines = [
-        f"{visible(model.name)}: {parameters}, {estimate.trained_count / 1e6:,.1f} M trained",
-        _settings_text(settings),
+        f"{visible(answer.model.name)}: {parameters}",
+        _settings_text(answer.how),
         "",
         printing.aligned_table_text(rows),
         "",
-        f"Estimated: at most {size_text(peak.total_bytes)} of tensors (±{percent(error)}), in: {peak.name}.",
+        f"Estimated: at most {size_text(peak.bytes)} of tensors (±{percent(peak.error)}), in: {peak.phase}.",
     ]
-    for place, verdict in prediction.place_verdicts:
-        needs = f"needs {size_text(verdict.reserved_bytes)} of {size_text(verdict.available_bytes)} free"
-        lines.append(f"{visible(place.name)}: {verdict.band}, {needs} ({size_text(verdict.tensor_bytes)} of tensors)")
-    lines += [f"Not modelled: {visible(words)}." for words in estimate.caveats]
-    if changes:
-        rows = [
-            (typeset_ascii(each.change.title), _signed_size_text(each.peak_difference_bytes), each.band or "")
-            for each in changes
+    for each in answer.verdicts:
+        needs = f"needs {size_text(each.reserved)} of {size_text(each.left)} free"
+        lines.append(f"{visible(each.place)}: {each.verdict}, {needs} ({size_text(each.allocated)} of tensors)")
+    lines += [f"Not modelled: {visible(words)}." for words in answer.not_modelled]
+    if answer.changes:
+        rows = [("Change", "needs" if answer.verdicts else "tensors", "")]
+        rows += [
+            (typeset_ascii(each.title), _signed_size_text(each.bytes), each.verdict or "") for each in answer.changes
         ]
-        lines += [
-            "",
-            printing.aligned_table_text([("Change", "needs" if prediction.place_verdicts else "tensors", ""), *rows]),
-        ]
+        lines += ["", printing.aligned_table_text(rows)]
     return lines
 
 
@@ -204,17 +202,16 @@ def _counted_memory_lines(method: str, counted: CountedMemory) -> list[str]:
     return lines
 
 
-def _estimate_answer(
-    prediction: Prediction, changes: tuple[RungEffect, ...], method: str, counted: CountedMemory | None
-) -> EstimateAnswer:
+def _estimate_answer(prediction: Prediction, changes: tuple[RungEffect, ...]) -> EstimateAnswer:
     estimate, workload = prediction.estimate, prediction.workload
-    if estimate is None or workload.model is None or workload.settings is None:
-        raise Unavailable("the memory cannot be estimated", "Measure a run.")
+    assert estimate and workload.model and workload.settings  # noqa: S101, PT018 - what has an estimate has both
     peak = estimate.peak_phase
     return EstimateAnswer(
         model=workload.model,
+        parameters=estimate.parameters,
+        trained_parameters=estimate.trained_count,
         how=workload.settings,
-        phases={phase.name: {**dict(phase.parts), "total": phase.total_bytes} for phase in estimate.phases},
+        phases={phase.name: {**dict(phase.parts), _TOTAL: phase.total_bytes} for phase in estimate.phases},
         peak=PhasePeak(peak.name, peak.total_bytes, estimate.relative_error),
         not_modelled=tuple(estimate.caveats),
         verdicts=tuple(
@@ -232,6 +229,4 @@ def _estimate_answer(
             EffectAnswer(each.change.title, dict(each.change.edits), each.peak_difference_bytes, each.band)
             for each in changes
         ),
-        trace=counted if counted and method == "trace" else UNSET,
-        measure=counted if counted and method == "measure" else UNSET,
     )

@@ -48,15 +48,14 @@ def print_keys(word: str, *, as_json: bool) -> None:
     matching = [row for row in fields.FIELDS.values() if word.lower() in f"{row.key} {row.label}".lower()]
     if not matching:
         raise BadInput(f"no key matches {visible(word)}", fields.similar_key_remedy(word))
+    found = [
+        KeyAnswer(key=row.key, help=row.help, values=allowed_values_text(row), default=default_text(row))
+        for row in matching
+    ]
     if as_json:
-        printing.print_json(
-            [
-                KeyAnswer(key=row.key, help=row.help, values=allowed_values_text(row), default=default_text(row))
-                for row in matching
-            ]
-        )
+        printing.print_json(found)
         return
-    rows = [(row.key, f"{row.help} [{allowed_values_text(row)}; default: {default_text(row)}]") for row in matching]
+    rows = [(each.key, f"{each.help} [{each.values}; default: {each.default}]") for each in found]
     click.echo(
         "Keys of a profile, what they do, and [allowed values; default]:\n\n" + printing.description_list_text(rows)
     )

@@ -11,7 +11,6 @@ from tui_train.cli.printing import description_list_text, print_json
 from tui_train.profile.presets import (
     KEY_BY_PLACEHOLDER,
     Preset,
-    UserPreset,
     accepted_placeholders,
     shipped_preset_texts,
     shipped_presets,
@@ -45,15 +44,14 @@ def print_presets(name: str | None, *, as_json: bool) -> None:
 
 def print_all_presets(*, as_json: bool) -> None:
     """Print all presets, the user's own last; those that cannot be used go to stderr with the reason."""
-    own = user_presets()
-    usable = {name: preset.preset for name, preset in own.items() if preset.preset}
+    found = [_preset_answer(name, preset) for name, preset in shipped_presets().items()]
+    found += [_preset_answer(name, own.preset, own.path, own.problem) for name, own in user_presets().items()]
     if as_json:
-        data = [_preset_data(name, preset, "") for name, preset in shipped_presets().items()]
-        data += [_user_preset_data(name, preset) for name, preset in own.items()]
-        print_json(data)
+        print_json(found)
         return
     rows = [(AUTO_PRESET, "Starts your script, and passes what its source takes: `tui-train plan` says what that is.")]
-    for name, preset in {**shipped_presets(), **usable}.items():
+    # One of the user's takes the place of a shipped one.
+    for name, preset in {each.name: each.preset for each in found if each.preset}.items():
         starts = (
             "the built-in trainer"
             if name == "builtin"
@@ -69,9 +67,9 @@ def print_all_presets(*, as_json: bool) -> None:
         f"\nYour own: {display_path(str(presets_folder()))}/NAME.toml;"
         " `tui-train presets NAME` prints one as a template."
     )
-    for own_preset in own.values():
-        if own_preset.problem:
-            click.echo(f"not used: {visible(own_preset.problem)}", err=True)
+    for each in found:
+        if each.problem:
+            click.echo(f"not used: {visible(each.problem)}", err=True)
 
 
 def print_preset(name: str) -> None:
@@ -107,12 +105,7 @@ def _recipe_names_in_preset(preset: Preset) -> list[str]:
     return [key.removeprefix("recipe.") for key in keys if key.startswith("recipe.")]
 
 
-def _preset_data(name: str, preset: Preset, path: str) -> PresetAnswer:
-    takes = sorted(KEY_BY_PLACEHOLDER[placeholder] for placeholder in accepted_placeholders(preset))
-    return PresetAnswer(name=name, path=path, takes=tuple(takes), preset=preset)
-
-
-def _user_preset_data(name: str, own_preset: UserPreset) -> PresetAnswer:
-    if own_preset.preset:
-        return _preset_data(name, own_preset.preset, own_preset.path)
-    return PresetAnswer(name=name, path=own_preset.path, problem=own_preset.problem)
+def _preset_answer(name: str, preset: Preset | None, path: str = "", problem: str = "") -> PresetAnswer:
+    accepted = accepted_placeholders(preset) if preset else ()
+    takes = tuple(sorted(KEY_BY_PLACEHOLDER[placeholder] for placeholder in accepted))
+    return PresetAnswer(name=name, path=path, problem=problem, takes=takes, preset=preset)
