@@ -122,20 +122,15 @@ def print_settings_to_try(
     among = checked_search_space(
         make_setup(profile, probe_facts_for_profile(profile, source, printing.report_waiting)), precisions
     )
-    expected = {setting: among.fit_bands.get(setting, "not known") for setting in settings_to_try(among)}
+    found = [
+        SettingToTry(setting=each, memory=among.fit_bands.get(each, "not known"), first=each == among.profile_setting)
+        for each in settings_to_try(among)
+    ]
     if as_json:
-        printing.print_json(
-            [
-                SettingToTry(setting=setting, memory=band, first=setting == among.profile_setting)
-                for setting, band in expected.items()
-            ]
-        )
+        printing.print_json(found)
         return
     rows = [("micro batch", "checkpointing", "precision", "memory", "")]
-    rows += [
-        (*setting_cells(setting), band, "first" if setting == among.profile_setting else "")
-        for setting, band in expected.items()
-    ]
+    rows += [(*setting_cells(each.setting), each.memory, "first" if each.first else "") for each in found]
     click.echo(printing.aligned_table_text(rows))
     click.echo(f"At most {MAX_TRIALS} of them are tried: the profile's own first, then by the results so far.")
 
