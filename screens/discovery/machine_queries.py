@@ -7,7 +7,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from tui_train.actions.machine_facts import FactsSource, probe_facts_for_profile
 from tui_train.base.errors import TuiTrainError
@@ -61,8 +61,8 @@ QUERY_BY_FACTS_PART: dict[str, Callable[[Profile], Any]] = {
 FACTS_PARTS_NOT_AWAITED = frozenset({"data", "training_hosts"})
 # Of these each answer is about something else, and none of them is forgotten.
 _PARTS_MERGED_BY_KEY = frozenset({"hub_models", "help", "recipes", "data"})
-_MERGED_PATH_FACTS = ("paths", "similar_paths", "unwritable", "free", "documents", "models", "sources", "checkpoints")
-_PATH_FACTS_READ_WHOLE = ("presets", "wandb_key", "accelerate_config", "temporary_folder")
+# Of the others an answer has what one profile names, and older answers may come later than newer ones.
+_PATH_FACTS_READ_WHOLE = frozenset({"presets", "communication", "wandb_key", "accelerate_config", "temporary_folder"})
 
 
 def facts_with_answer(facts: Facts, facts_part: str, value: Any) -> Facts:
@@ -72,10 +72,11 @@ def facts_with_answer(facts: Facts, facts_part: str, value: Any) -> Facts:
             value, help=facts.help, recipes=facts.recipes, training_hosts=facts.training_hosts, data=facts.data
         )
     if facts_part == "paths":
-        # Older answers may come later than newer ones.
-        gathered: Any = {name: {**getattr(facts, name), **getattr(value, name)} for name in _MERGED_PATH_FACTS}
-        once = {name: getattr(value, name) for name in _PATH_FACTS_READ_WHOLE}
-        return facts_with_script_help(replace(facts, **once, **gathered))
+        read = {
+            name: found if name in _PATH_FACTS_READ_WHOLE else {**getattr(facts, name), **found}
+            for name, found in asdict(value).items()
+        }
+        return facts_with_script_help(replace(facts, **read))
     if facts_part in _PARTS_MERGED_BY_KEY:
         return facts_with_script_help(replace(facts, **{facts_part: {**getattr(facts, facts_part), **value}}))
     if facts_part == "machine" and type(value) is not Machine:

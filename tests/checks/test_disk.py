@@ -8,7 +8,7 @@ from support import facts, findings_of, gpu, profile
 from screens.discovery.machine_queries import facts_with_answer
 from tui_train.memory.data_defaults import make_setup
 from tui_train.memory.disk import checkpoint_disk_use
-from tui_train.places.profile_facts import probe_profile_facts, read_profile_files
+from tui_train.places.profile_facts import ProfileFiles, probe_profile_facts, read_profile_files
 from tui_train.profile.changes import apply_change
 
 GIB = 2**30
@@ -110,6 +110,12 @@ def test_what_is_free_is_read_where_the_output_will_be(tmp_path):
     assert probe_profile_facts(chosen).free[out] is not None
     seen = facts_with_answer(facts(), "paths", read_profile_files(chosen))
     assert (seen.free.keys(), seen.unwritable) == (files.free.keys(), dict.fromkeys((out, files.temporary_folder), ""))
+
+
+def test_all_that_is_read_of_the_files_of_a_profile_comes_to_the_wizard():
+    names = {*ProfileFiles.__struct_fields__} - {"sources"}
+    seen = facts_with_answer(facts(), "paths", ProfileFiles(sources={}, **{name: {name: "read"} for name in names}))
+    assert not [name for name in names if name not in getattr(seen, name)]
 
 
 def test_another_host_says_what_is_free_there(tmp_path):
