@@ -641,13 +641,13 @@ async def test_a_stopped_run_is_asked_about_first(run_of):
         await press_keys("d", "m")(pilot)
         refused = " ".join(notice.message for notice in pilot.app._notifications)
         assert [words in refused for words in ("cannot be deleted", "cannot be renamed")] == [True, True]
-        # While it is asked a worker looks whether the run ends by itself.
-        await pilot.press("s", "enter")
-        await wait_for_workers(pilot)
-        assert read_status(run).live
-        await pilot.press("s", "down", "enter")
-        await wait_for_workers(pilot)
-        wait_until(lambda: not read_status(run).live)
+        for answer in (("enter",), ("down", "enter")):
+            assert read_status(run).live
+            # Its worker looks for the end of the run as long as it is asked.
+            await pilot.press("s")
+            await wait_for_text(pilot, "Stop the run", during=True)
+            await pilot.press(*answer)
+            await wait_for_workers(pilot)
         await wait_for_text(pilot, "stopped")
 
 
