@@ -326,6 +326,13 @@ async def test_a_fault_in_a_part_of_a_screen(machine, kind, name):
         await usable(pilot)
 
 
+async def test_a_fault_in_what_a_worker_has_its_screen_call(machine):
+    async with faulty() as (app, pilot):
+        app.screen.call_later(failing)
+        await shown(pilot)
+        await usable(pilot)
+
+
 async def test_a_fault_in_an_action_and_in_a_timer(machine):
     async with faulty() as (app, pilot):
         with mock.patch.object(HomeScreen, "action_choose_start_option", failing):
