@@ -39,11 +39,11 @@ def finding_on_screen(finding: "Finding", profile: "Profile") -> "Finding":
     """Return a finding in the words of a screen; an installation with its size on disk."""
     from msgspec.structs import replace
 
-    from tui_train.actions.environments import find_package_set
-
     message, remedy, keys = (words_on_screen(text, profile) for text in (finding.message, finding.remedy, finding.keys))
     install = finding.install
     if install:
+        from tui_train.actions.environments import find_package_set
+
         made = find_package_set(install.set_name)
         install = replace(install, title=f"{install.title} ({made.gigabytes} to {made.gigabytes_with_cuda} GB)")
     return replace(finding, message=message, remedy=remedy, keys=keys, install=install)

@@ -86,7 +86,7 @@ class ProfileEdits:
             self._draft, self._draft_step = load_last_session_profile(), load_last_session_step()
             self._written = self._draft, self._draft_step
         self.set_profile(self._draft, save_as_draft=False)
-        return self._draft_step if self._draft_step in {step.module for step in STEPS} else STEPS[0].module
+        return self._draft_step if self._draft_step in {step.module for step in STEPS[:-1]} else STEPS[0].module
 
     def note_step(self, module: str, *, goes_back: bool = False) -> None:
         """Note which step is shown: the draft is continued there, unless one `goes_back` through it."""

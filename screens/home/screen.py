@@ -52,7 +52,7 @@ _MAX_UNDRAWN_SECONDS = 0.3  # in which the first picture waits for the newest ru
 _BEGINNING_BY_KEY = {beginning.key: beginning for beginning in START_OPTIONS}
 _HINT_BY_ROW_KEY = {
     **{key: beginning.hint for key, beginning in _BEGINNING_BY_KEY.items()},
-    "draft": "Opens the step on which you left the values that you edited last.",
+    "draft": "Opens your last changes on the step where you left them.",
     "new": "Or paste here: a path, a model's name (ORG/NAME), or a command that trains.",
 }
 

@@ -113,11 +113,7 @@ For the machine of a file (--machine) it only exports: copy the folder there."""
         """Keys of the titles and of the hint; and what starts several runs, which is nowhere else."""
         files = ("slash",) if self._is_composed and self.query_one(FileViewer).display else ()
         is_story_shown = not files or self.query_one("#body").display
-        return (
-            *files,
-            *(("w", "a", "f", "d") if is_story_shown else ()),
-            *(() if self.wizard.can_start else ("e",)),
-        )
+        return (*files, *(("w", "a", "f", "d") if is_story_shown else ()), *(() if self.wizard.can_start else ("e",)))
 
     @property
     def footer_text_by_key(self) -> Mapping[str, str]:

@@ -55,8 +55,8 @@ def outcome_lines(
         more = f"   and {len(others)} more" if others else ""
         lines.append(_path_line("Saved", _short_path(first, output.folder), more, width))
     elif output and not final and output.output:
-        awaited = f"no {output.awaited} in " if output.awaited else "no model, and no checkpoint of a known form in "
-        saved = styled((awaited, MUTED), _short_path(output.output, output.folder))
+        what, remedy = (output.awaited, "") if output.awaited else ("known file", "; save_pretrained leaves a model")
+        saved = styled((f"no {what} in ", MUTED), _short_path(output.output, output.folder), (remedy, MUTED))
         lines.append(_labelled_line("Saved", saved, width))
     words = Content("   ").join([styled((key, KEY_STYLE), f" {word}") for key, word in keys])
     lines += [_labelled_line("Next", words, width)] if keys else []

@@ -90,4 +90,4 @@ async def test_a_refused_token_and_a_cut_connection_are_told(machine, hub, adapt
         assert "Enter Send it" not in screen_text(pilot)
         assert TOKEN not in screen_text(pilot)
         await asks_for(pilot, "org/base")
-        await shown(pilot, "Org/base is the base model, not a repository of yours", "OWNER is your account")
+        await shown(pilot, "org/base is the base model, not a repository of yours", "OWNER is your account")

@@ -122,6 +122,13 @@ def run_of_own_script(tmp_path: Path) -> RunFolder:
     return run
 
 
+async def test_a_run_of_an_own_script_says_what_would_be_seen_of_it(machine, tmp_path):
+    run = run_of_own_script(tmp_path)
+    (tmp_path / "made/model.pt").unlink()
+    async with make_wizard(str(run.path)).run_test(size=(80, 24)) as pilot:
+        await wait_for_text(pilot, "no known file in", "; save_pretrained leaves a model")
+
+
 @pytest.mark.parametrize("size", [(80, 24), (120, 40), (160, 50)], ids=str)
 async def test_what_an_own_script_saved_is_its_result(machine, tmp_path, size):
     run = run_of_own_script(tmp_path)
