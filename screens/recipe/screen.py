@@ -112,7 +112,7 @@ Those that change the training ask for your consent; the others keep it the same
     KEYS_OUTSIDE_FORM = ("ladder.rungs", "ladder.consent")
     IS_LIST_ORDERED_BY_GROUP_KEY: ClassVar[Mapping[str, bool]] = {_LADDER_GROUP_KEY: True}
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("f3", "trace_memory", "Estimate"),
+        Binding("f3", "trace_memory", "Estimate memory"),
         Binding("f4", "open_tuning", "Tune speed"),
     ]
 
