@@ -213,7 +213,7 @@ async def test_undo_takes_back_what_is_typed_here_before_anything_else(app):
     async with app.run_test(size=(80, 24)) as pilot:
         await press_keys(*TO_RECIPE, "9", "question_mark")(pilot)
         assert isinstance(app.screen, HelpScreen)
-        await press_keys("escape", "down", "x", "enter")(pilot)
+        await press_keys("escape", "down", "minus", "enter")(pilot)
         assert "Type a whole number" in screen_text(pilot)
         form = app.screen.query_one(Form)
 
@@ -224,7 +224,7 @@ async def test_undo_takes_back_what_is_typed_here_before_anything_else(app):
         assert state() == (9, None, "recipe.hidden_size")
         await press_keys("ctrl+z")(pilot)
         assert (*state(), form.entry.value) == (9, None, "", "")
-        await press_keys("6", "4", "x", "ctrl+z")(pilot)
+        await press_keys("6", "4", "minus", "ctrl+z")(pilot)
         assert state() == (9, None, "")
         assert "64 → " in hint(app)
         await press_keys("ctrl+z")(pilot)
