@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
-_GROUP_START_PATTERN = re.compile(r"\((?:\?(?:P<\w+>|[aimsux]*:|(?P<look><?[=!])|(?P<flags>[aimsux]+\)))?)?")
+_GROUP_START_PATTERN = re.compile(r"\((?:\?(?:P<\w+>|[aimsux]*:|(?P<look><?[=!])|(?P<whole>(?:[aimsux]+|P=\w+)\)))?)?")
 _REPEAT_PATTERN = re.compile(r"(?P<none>[*?]|\{0?,\d*\}|\{0\})|\+|\{\d+(?:,\d*)?\}")
 _CHARACTER_CLASS_PATTERN = re.compile(r"\[\^?\]?(?:\\.|[^\]\\])*\]")
 _ESCAPE_PATTERN = re.compile(r"\\(?:x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|.)", re.DOTALL)
@@ -93,7 +93,7 @@ def _parse_sequence(expression: str, position: int) -> tuple[RequiredWords, int]
 def _parse_part(expression: str, position: int) -> tuple[_ParsedExpressionPart, int]:
     """Return one part of an expression, and where it ends."""
     group = _GROUP_START_PATTERN.match(expression, position)
-    if group and group["flags"]:
+    if group and group["whole"]:
         return _ParsedExpressionPart(), group.end()
     if group:
         inner, end = _parse_alternatives(expression, group.end())
