@@ -254,7 +254,7 @@ When a run ends while you watch, the terminal rings and gets a notification (OSC
             self.query_one(LogPane).set_growing(is_growing=view.is_still_training)
             self._show_run_end(RUN_NOT_ENDED)
             if not view.is_still_training:
-                self.explain_run_end()
+                self.read_run_end()
                 if before:
                     broken = plain_text.ended_loss_text(snapshot.status, snapshot.progress)
                     self._announce_end(", ".join(filter(None, (snapshot.status.state, broken))))
@@ -336,10 +336,10 @@ When a run ends while you watch, the terminal rings and gets a notification (OSC
         """Explain the end again once it is known where the change would have to fit."""
         known = before & _FACTS_PARTS_FOR_MEMORY_FIT and not now & _FACTS_PARTS_FOR_MEMORY_FIT
         if known and not self.view.is_still_training and not self.view.end.is_fetching:
-            self.explain_run_end()
+            self.read_run_end()
 
     @work(thread=True, exclusive=True, group="explain")
-    def explain_run_end(self) -> None:
+    def read_run_end(self) -> None:
         """Find out why an ended run failed, and what it leaves."""
         worker = get_current_worker()
         show_progress = partial(self.call_later, self._show_log_read_progress)
@@ -384,7 +384,7 @@ When a run ends while you watch, the terminal rings and gets a notification (OSC
             fetch_results(self.run, on_progress=progress)
         finally:
             self.call_later(self._show_fetched_bytes, None)
-            self.call_later(self.explain_run_end)
+            self.call_later(self.read_run_end)
 
     def _show_fetched_bytes(self, taken: int | None) -> None:
         if self.view.end.output:

@@ -629,7 +629,7 @@ def test_an_image_is_looked_at_on_a_host_that_is_saved_by_a_name(monkeypatch, ca
     hosts.save_host("box", "me@10.0.0.7")
     asked = set()
     monkeypatch.setattr(remote, "read_host_facts", lambda host: asked.add(host) or facts())
-    monkeypatch.setattr(remote, "run_on_host", lambda host, *_: asked.add(host) or ChildResult(failure="no docker"))
+    monkeypatch.setattr(remote, "run_on_machine", lambda host, *_: asked.add(host) or ChildResult(failure="no docker"))
     with pytest.raises(SystemExit):
         plans.print_image_check("nemo:25.04", engine="docker", recipe="", host="box", as_json=False)
     assert asked == {"me@10.0.0.7"}

@@ -11,7 +11,7 @@ from ssh import runs_of_host
 from support import prepare, profile, run_cli, wait_until
 
 from tui_train.base.errors import Unavailable
-from tui_train.facts.other_machines.remote import run_on_host
+from tui_train.facts.other_machines.remote import run_on_machine
 from tui_train.places.host_questions import ask_removal
 from tui_train.places.place import Place
 from tui_train.runs.remote_run import read_run_location
@@ -81,13 +81,13 @@ def test_a_run_that_is_at_work_there_is_not_removed(host):
 
 def child(code, seconds=60):
     """What a Python prints that this machine, asked as a host is, runs."""
-    return run_on_host("", [sys.executable, "-c", code], seconds, {"SENT": "along"})
+    return run_on_machine("", [sys.executable, "-c", code], seconds, {"SENT": "along"})
 
 
 def test_a_program_that_was_sent_along_prints_its_answer():
     made = child("import os, sys; print(os.environ['SENT']); print('why', file=sys.stderr); sys.exit(3)")
     assert (made.stdout, made.stderr, made.exit_code, made.failure) == (b"along\n", b"why\n", 3, "")
-    assert "cannot be started" in run_on_host("", ["/nowhere"], 60, {}).why_unusable()
+    assert "cannot be started" in run_on_machine("", ["/nowhere"], 60, {}).why_unusable()
 
 
 @pytest.mark.whole
@@ -100,7 +100,7 @@ def test_a_program_that_hangs_is_ended(tmp_path):
 @pytest.mark.whole
 def test_a_program_for_whose_answer_nobody_waits_is_ended(host, tmp_path):
     file = tmp_path / "pid"
-    made = run_on_host("box", [sys.executable, "-c", hangs(file)], 600, {}, file.exists)
+    made = run_on_machine("box", [sys.executable, "-c", hangs(file)], 600, {}, file.exists)
     assert "was not waited for" in made.failure
     wait_until(lambda: not psutil.pid_exists(int(file.read_text())), 30)
 

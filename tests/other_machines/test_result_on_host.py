@@ -15,13 +15,13 @@ from ssh import bare_host, lead_ssh_back
 from support import facts, make_executable, profile, wait_until
 from training_results import ended_run
 
-from tui_train.actions import host_program
+from tui_train.actions import sent_program
 from tui_train.actions.chat import AnswerEnd, Chat
 from tui_train.actions.evaluate import EvaluationOptions, evaluate_run, host_of_evaluation
 from tui_train.actions.host_data import facts_with_data_on_host, read_data_on_host, read_data_or_say_why_not
-from tui_train.actions.host_program import HostProgram
 from tui_train.actions.host_result import host_of_result, result_candidates
 from tui_train.actions.merge import MergeOptions, merge_adapter
+from tui_train.actions.sent_program import SentProgram
 from tui_train.base.errors import BadInput, Unavailable
 from tui_train.facts.data.data_report import DataQuestion
 from tui_train.runs.remote_run import RunLocation, write_run_location
@@ -40,13 +40,13 @@ for line in sys.stdin:
     if "code" in line:
         sys.exit(json.loads(line)["code"] and "it broke")
 """
-PROGRAMS = Path(host_program.__file__).parents[1] / "programs"
+PROGRAMS = Path(sent_program.__file__).parents[1] / "programs"
 
 
 @pytest.fixture
 def echo(monkeypatch):
     """A program in the place of those that are sent."""
-    monkeypatch.setattr(host_program, "sent_program_files", lambda: {"result/echo.py": ECHO})
+    monkeypatch.setattr(sent_program, "sent_program_files", lambda: {"result/echo.py": ECHO})
 
 
 def test_a_program_that_is_sent_answers_and_its_folder_is_whole_or_not_there(tmp_path, echo):
@@ -54,7 +54,7 @@ def test_a_program_that_is_sent_answers_and_its_folder_is_whole_or_not_there(tmp
     for code in (3, 0):
         request = {"text": "whole"}
         with closing(
-            HostProgram("", sys.executable, "result/echo.py", request, has_stdin=True, into=str(into))
+            SentProgram("", sys.executable, "result/echo.py", request, has_stdin=True, into=str(into))
         ) as sent:
             assert sent.read_line(20) == {"event": "begun", "in": ["echo.py"]}
             assert not into.exists()
@@ -76,8 +76,8 @@ def test_a_program_that_is_sent_answers_and_its_folder_is_whole_or_not_there(tmp
 @pytest.mark.whole
 def test_what_a_program_made_is_kept_however_long_it_takes_to_end(tmp_path, monkeypatch):
     code = "import json, os, sys, time; os.close(1); os.mkdir(json.loads(sys.argv[1])['into'] + '/made'); time.sleep(6)"
-    monkeypatch.setattr(host_program, "sent_program_files", lambda: {"result/slow.py": code})
-    with closing(HostProgram("", sys.executable, "result/slow.py", {}, into=str(tmp_path / "into"))) as sent:
+    monkeypatch.setattr(sent_program, "sent_program_files", lambda: {"result/slow.py": code})
+    with closing(SentProgram("", sys.executable, "result/slow.py", {}, into=str(tmp_path / "into"))) as sent:
         assert sent.read_line(20) is None
     assert (tmp_path / "into" / "made").exists()
 
@@ -88,7 +88,7 @@ def test_what_is_in_the_way_is_said_before_it_begins(tmp_path, echo):
         (tmp_path / "no/new", sys.executable, "there is no folder"),
         (tmp_path / "new", "/nowhere/python", "cannot be started"),
     ):
-        sent = HostProgram("", python, "result/echo.py", {"text": ""}, into=str(into))
+        sent = SentProgram("", python, "result/echo.py", {"text": ""}, into=str(into))
         with closing(sent), pytest.raises(Unavailable, match=why):
             sent.read_line(20)
     assert list(tmp_path.iterdir()) == []
@@ -102,8 +102,8 @@ time.sleep(100)
 
 
 def test_all_that_a_program_on_this_machine_started_ends_with_it(tmp_path, monkeypatch):
-    monkeypatch.setattr(host_program, "sent_program_files", lambda: {"result/starts.py": STARTS_ANOTHER})
-    with closing(HostProgram("", sys.executable, "result/starts.py", {}, into=str(tmp_path / "into"))) as sent:
+    monkeypatch.setattr(sent_program, "sent_program_files", lambda: {"result/starts.py": STARTS_ANOTHER})
+    with closing(SentProgram("", sys.executable, "result/starts.py", {}, into=str(tmp_path / "into"))) as sent:
         other = Path(f"/proc/{sent.read_line(20)['pid']}")
         assert other.exists()
     wait_until(lambda: not other.exists(), 5)
@@ -115,8 +115,8 @@ def test_a_program_may_take_no_more_memory_and_write_no_longer_lines_than_is_sai
         ("input(); bytearray(1 << 30)", "out of memory: it took more than the 0 GiB"),
         ("print('x' * (2 << 20), flush=True); input()", "a line of more than 1 MiB"),
     ):
-        monkeypatch.setattr(host_program, "sent_program_files", lambda code=code: {"result/bad.py": code})
-        sent = HostProgram("", sys.executable, "result/bad.py", {}, has_stdin=True, memory_limit=200 << 20)
+        monkeypatch.setattr(sent_program, "sent_program_files", lambda code=code: {"result/bad.py": code})
+        sent = SentProgram("", sys.executable, "result/bad.py", {}, has_stdin=True, memory_limit=200 << 20)
         sent.send_message("begin")
         with closing(sent), pytest.raises(Unavailable, match=why):
             sent.read_line(20)
@@ -269,7 +269,7 @@ def far_run(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
     monkeypatch.setenv("DEVICE", "cuda:0")
     files = {"result/chat_child.py": CHILD, "result/merge_child.py": CHILD}
-    monkeypatch.setattr(host_program, "sent_program_files", lambda: files)
+    monkeypatch.setattr(sent_program, "sent_program_files", lambda: files)
     return remote_run(tmp_path / "far")
 
 

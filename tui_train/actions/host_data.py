@@ -6,7 +6,7 @@ from contextlib import closing
 
 import msgspec
 
-from tui_train.actions.host_program import HostProgram
+from tui_train.actions.sent_program import SentProgram
 from tui_train.base.errors import TuiTrainError
 from tui_train.base.text import visible
 from tui_train.facts.data.data_report import (
@@ -27,7 +27,7 @@ def read_data_on_host(
 ) -> DataReport:
     """Return what an interpreter of a host reads in the data there; Unavailable where it cannot be asked."""
     request, lines = msgspec.to_builtins(question), list[str]()
-    with closing(HostProgram(host, python, "data/data_child.py", request, ENVIRONMENT_WITHOUT_GPUS)) as program:
+    with closing(SentProgram(host, python, "data/data_child.py", request, ENVIRONMENT_WITHOUT_GPUS)) as program:
         while (line := program.read_line(PROBE_DEADLINE_SECONDS, is_cancelled)) is not None:
             lines.append(json.dumps(line))
     return parse_data_answer(ChildResult("\n".join(lines).encode()))

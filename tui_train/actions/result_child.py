@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from tui_train.actions.host_program import HostProgram
+from tui_train.actions.sent_program import SentProgram
 from tui_train.actions.serving import shell_command
 from tui_train.base.errors import BadInput, NoAnswer, TuiTrainError, Unavailable
 from tui_train.base.files import inode_and_size
@@ -95,7 +95,7 @@ def require_modules(python: str, modules: tuple[str, ...], needs: str, install: 
             raise Unavailable(why, f"Install it there: {visible(command)}")
 
 
-class ResultChild(HostProgram):
+class ResultChild(SentProgram):
     """A running program of programs/result/, here or on a host; each message is a JSON object with an `event`."""
 
     def __init__(

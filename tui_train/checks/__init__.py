@@ -40,13 +40,16 @@ from tui_train.checks.recipe import (
 )
 from tui_train.checks.trainer import (
     accelerate,
+    arguments,
     declared_arguments,
+    paths,
     preset,
     script,
     script_python,
     sharding_and_hosts,
     tracking,
-    training_inputs,
+    training_python,
+    variables,
 )
 from tui_train.facts.other_machines.host_commands import text_for_host
 from tui_train.memory.data_defaults import make_setup
@@ -86,7 +89,7 @@ CHECKS: tuple[CheckFunction, ...] = (
     # Before what a Python lacks for it.
     *_checks_for_trainers_with("finetune", finetune.qlora_on_cpu),
     *_checks_for_trainers_with("nemo", nemo.settings_unsupported_by_nemo),
-    training_inputs.unusable_training_python,
+    training_python.unusable_training_python,
     *_checks_where(
         _is_in_container,
         container.unusable_engine,
@@ -137,8 +140,8 @@ CHECKS: tuple[CheckFunction, ...] = (
     recipe.indivisible_hidden_size,
     recipe.pretraining_evaluations_without_data,
     hardware.unsupported_precision,
-    training_inputs.unusable_paths,
-    training_inputs.damaged_weights,
+    paths.unusable_paths,
+    paths.damaged_weights,
     hub.hub_id_instead_of_folder,
     hub.invalid_revision,
     hub.tokenizer_taken_from_main_revision,
@@ -153,16 +156,16 @@ CHECKS: tuple[CheckFunction, ...] = (
     numa.numa_nodes_breaking_nccl,
     numa.cards_far_from_cpus,
     limits.process_limits_below_need,
-    training_inputs.refused_environment_variables,
+    variables.refused_environment_variables,
     communication.variables_overriding_chosen_keys,
     communication.ineffective_variables,
     misread_variables.misread_variables,
     misread_variables.overridden_visible_gpus,
-    training_inputs.unknown_or_empty_placeholders,
-    training_inputs.arguments_setting_recipe_values,
-    training_inputs.batch_lowered_by_trainer,
-    training_inputs.secret_values_in_profile,
-    training_inputs.webhook_file_missing_on_other_machine,
+    arguments.unknown_or_empty_placeholders,
+    arguments.arguments_setting_recipe_values,
+    arguments.batch_lowered_by_trainer,
+    variables.secret_values_in_profile,
+    variables.webhook_file_missing_on_other_machine,
     *_checks_for_trainers_with(
         "trainer.preset",
         preset.missing_preset_package,

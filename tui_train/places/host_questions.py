@@ -343,4 +343,4 @@ def run_command_on(host: str) -> Callable[[Sequence[str], float], ChildResult]:
     if not host:
         return run_child
     address = host_address(host)
-    return lambda command, seconds: remote.run_on_host(address, command, seconds)
+    return lambda command, seconds: remote.run_on_machine(address, command, seconds)

@@ -272,7 +272,7 @@ class Place(Struct, frozen=True):
     ) -> ChildResult:
         """Run a program there for one answer, with these changes to the environment and all the memory it takes."""
         if self.host:
-            return remote.run_on_host(self.host, command, seconds, variables, is_cancelled)
+            return remote.run_on_machine(self.host, command, seconds, variables, is_cancelled)
         return run_child(command, seconds, variables, is_cancelled=is_cancelled, memory_limit=0)
 
     def refuse_if_active(self, run: RunFolder) -> None:

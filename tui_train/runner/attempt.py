@@ -119,7 +119,8 @@ def run_attempt(start: RunStart, position: int, number: int, log: str) -> Attemp
     elsewhere = elsewhere if code == 0 else _other_rank_told_to_stop(start)
     ended = ended._replace(was_asked_to_stop=stopped, leftover=left, rank_asked_to_stop=elsewhere)
     if energy_used:
-        record_event(start, "energy", attempt=number, **energy_used)
+        joules, metered = energy_used
+        record_event(start, "energy", attempt=number, joules=joules, metered=metered, cards=metering.cards)
     ignored = _was_checkpoint_ignored(start, number, log, resumed_step)
     more = _attempt_end_event_fields(start, ended, oom_kills_before, began)
     if ignored:

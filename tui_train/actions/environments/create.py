@@ -27,7 +27,7 @@ from tui_train.facts.machine import probe, trusted_pythons
 from tui_train.facts.machine.child_process import RUN_PROGRAM_TEXT_CODE
 from tui_train.facts.machine.torch_builds import WHEEL_INDEX_URL, TorchBuild
 from tui_train.facts.other_machines.host_commands import text_for_host
-from tui_train.facts.other_machines.remote import run_on_host
+from tui_train.facts.other_machines.remote import run_on_machine
 from tui_train.facts.types import Machine
 from tui_train.runner.questions.environment import REQUIREMENTS_FILE_NAME, STEP_PREFIX
 
@@ -239,7 +239,7 @@ def _choose_python(host: str, package_set: PackageSet, installers: Installers, p
 def _read_pip_settings_for_uv(host: str, python: str) -> dict[str, str]:
     """Return the settings of a Python's pip as variables for uv."""
     program = resources.files("tui_train.actions.environments").joinpath("pip_settings.py").read_text("utf-8")
-    said = run_on_host(host, [python, "-c", program], _ANSWER_SECONDS).stdout.decode(errors="replace").splitlines()
+    said = run_on_machine(host, [python, "-c", program], _ANSWER_SECONDS).stdout.decode(errors="replace").splitlines()
     return {name: value for name, equals, value in (line.partition("=") for line in said) if equals}
 
 
@@ -286,7 +286,7 @@ def _without_pytorch_index(plan: InstallPlan) -> InstallPlan:
 def _supported_gpu_lines(plan: InstallPlan, machine: Machine) -> Iterator[str]:
     """Yield how many GPUs of the machine the new environment supports, and why not the others."""
     command = [str(plan.python), "-B", "-c", RUN_PROGRAM_TEXT_CODE, probe.probe_program_text()]
-    answer = run_on_host(plan.host, command, _ANSWER_SECONDS).last_answer(probe.ProbeAnswer)
+    answer = run_on_machine(plan.host, command, _ANSWER_SECONDS).last_answer(probe.ProbeAnswer)
     if answer is None or not machine.gpus:
         return
     verdicts = gpu_verdicts(machine.gpus, answer.toolchain, machine.driver_cuda)

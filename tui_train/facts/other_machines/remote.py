@@ -283,7 +283,7 @@ class _HostProgramOutput(msgspec.Struct, frozen=True):
     said: str
 
 
-def run_on_host(  # noqa: PLR0913 - each has a default but three
+def run_on_machine(  # noqa: PLR0913 - each has a default but three
     host: str,
     command: Sequence[str],
     seconds: float,

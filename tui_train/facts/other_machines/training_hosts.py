@@ -15,7 +15,7 @@ from tui_train.facts.machine.child_process import ChildResult
 from tui_train.facts.other_machines.remote import (
     CARDS_SURVEY_QUESTION,
     HostSurvey,
-    run_on_host,
+    run_on_machine,
     survey_host,
     surveyed_machine,
 )
@@ -66,7 +66,7 @@ def probe_hosts(
             return answer
 
         def run(command: Sequence[str], seconds: float) -> ChildResult:
-            return run_on_host(host, command, seconds, asking_host=asking_host)
+            return run_on_machine(host, command, seconds, asking_host=asking_host)
 
         absent = ContainerEngine(name=container.engine, problem=_NO_ENGINE)
         engine = next((each for each in container_images.read_engines(run) if each.name == container.engine), absent)

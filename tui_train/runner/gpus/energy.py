@@ -23,8 +23,8 @@ class EnergyMetering(NamedTuple):
     answer_descriptor: int = -1
     cards: int = 0
 
-    def finish(self) -> dict[str, object] | None:
-        """Return what the cards drew as an event has it, None if unknown; the child is gone after a second at most."""
+    def finish(self) -> tuple[float, int] | None:
+        """Return the joules and how many cards were metered, None if unknown; the child is gone after a second."""
         if self.answer_descriptor < 0:
             return None
         send_signal(self.child, signal.SIGTERM)
@@ -34,7 +34,7 @@ class EnergyMetering(NamedTuple):
             os.read(self.answer_descriptor, _MAX_METER_ANSWER_BYTES) if ready else b""
         )
         self.kill()
-        return {"joules": float(match[1]), "metered": int(match[2]), "cards": self.cards} if match else None
+        return (float(match[1]), int(match[2])) if match else None
 
     def kill(self) -> None:
         """End the child; one that hangs in a driver is left behind."""

@@ -29,7 +29,7 @@ def sent_program_files() -> dict[str, str]:
     }
 
 
-class HostProgram:
+class SentProgram:
     """A running program on a host (empty: this machine), sent along with the question; it answers in lines of JSON.
 
     It ends with the connection. A folder that it is to make (`into`) is there whole once it has ended with 0.
