@@ -187,7 +187,7 @@ def test_what_was_fetched_of_a_script_is_its_result(tmp_path):
     run = ended_run(tmp_path / "run")
     write_run_location(run.path, RunLocation(host="box", folder="/there/run"))
     (run.path / "output").mkdir(exist_ok=True)
-    assert "no adapter and no model" in command("result", f"{run.path}/").stdout
+    assert "on box: tui-train fetch run copies it here" in command("result", f"{run.path}/").stdout
     (run.path / "output" / "scores.json").write_text("{}")
     assert f"in {run.path}/output, by the script; no adapter or model" in command("result", f"{run.path}/").stdout
 

@@ -337,5 +337,5 @@ def test_another_host_sends_its_own_with_the_facts(tmp_path):
     question = {"probe": ""}
     for home, found in ((tmp_path / "hf", str(config)), (tmp_path / "none", "")):
         answer = survey_this_machine(question, plain_environment(HF_HOME=str(home)))
-        precisions = {path: known.values["mixed_precision"] for path, known in answer.documents.items()}
+        precisions = {path: parse_document(data).values["mixed_precision"] for path, data in answer.files.items()}
         assert (answer.accelerate_config, precisions) == (found, {found: "bf16"} if found else {})

@@ -90,7 +90,7 @@ def kill_and_close(process: subprocess.Popen[bytes], max_wait_seconds: float) ->
         os.killpg(process.pid, signal.SIGKILL)
     with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(timeout=max_wait_seconds)
-    for pipe in (process.stdout, process.stderr):
+    for pipe in (process.stdin, process.stdout, process.stderr):
         with contextlib.suppress(OSError):
             if pipe is not None:
                 pipe.close()
