@@ -45,7 +45,7 @@ def looks_random(text: str) -> bool:
     return mixed and changes >= (len(text) - classes.count(3)) * 0.4
 
 
-def _looks_random_or_invented(text: str) -> bool:
+def _looks_generated(text: str) -> bool:
     """Return whether a text is made by a machine: random, a UUID, or long letters with digits among them."""
     return looks_random(text) or bool(_UUID_OR_MIXED_TEXT_PATTERN.search(text))
 
@@ -177,7 +177,7 @@ _HEADER_FORMATS = (
         "authorizations",
         "bearer",
         rf"\bbearer\s+(?P<secret>{_HEADER_CHARACTER_PATTERN}{{16,}})",
-        _looks_random_or_invented,
+        _looks_generated,
     ),
     _any_case_format(
         "cookies", "cookie", r"\b(?:set-)?cookie['\"]?\s*:\s*['\"]?(?P<secret>[\w.-]{1,80}=[^\r\n'\"<]{4,})"
@@ -210,7 +210,7 @@ _WEBHOOK_FORMATS = (
         "webhooks",
         "hook/ hooks/",
         r"://[^\s'\"<>]{1,200}?hooks?/(?=[\w-]*\d)(?P<secret>[\w-]{20,}[^\s'\"<>]*)",
-        _looks_random_or_invented,
+        _looks_generated,
     ),
 )
 
