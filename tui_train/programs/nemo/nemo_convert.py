@@ -116,7 +116,7 @@ def patch_in_llama3_rope_numbers() -> None:
     importer, original = llama.HFLlamaImporter, llama.Llama31Config
     read = importer.config.fget
 
-    def config(self: Any) -> Any:
+    def config_with_rope_scaling(self: Any) -> Any:
         scaling = hf_folder.read_json_object(Path(str(self)) / "config.json").get("rope_scaling") or {}
         given = {own: scaling[name] for name, own in names.items() if name in scaling}
         # A checkpoint keeps what its configuration was made with, and nothing that is set afterwards.
@@ -126,7 +126,7 @@ def patch_in_llama3_rope_numbers() -> None:
         finally:
             llama.Llama31Config = original
 
-    importer.config = property(config)
+    importer.config = property(config_with_rope_scaling)
 
 
 def empty_nemo_model(folder: Path) -> Any:
