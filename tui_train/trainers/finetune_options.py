@@ -34,7 +34,7 @@ def trl_options_besides_recipe(settings: FinetuneSettings, data_format: str) -> 
     if settings.tuning != "full":
         values |= adapter_options(settings)
     unconditional = tuple(TrainerFileValue(key, value) for key, value in values.items())
-    return (*unconditional, *_weight_dtype_values(settings))
+    return (*unconditional, *_weight_dtype_options(settings))
 
 
 ALL_LINEAR_LORA_TARGET = "all-linear"
@@ -68,7 +68,7 @@ def adapter_options(settings: FinetuneSettings) -> dict[str, Scalar | list[str]]
     return values
 
 
-def _weight_dtype_values(settings: FinetuneSettings) -> tuple[TrainerFileValue, ...]:
+def _weight_dtype_options(settings: FinetuneSettings) -> tuple[TrainerFileValue, ...]:
     """Return the type of the weights: those that an adapter leaves as they are need no more than 16 bits."""
     if settings.tuning == "full":
         return ()
