@@ -23,7 +23,7 @@ def missing_or_misnamed_rewards(setup: Setup) -> Iterator[Finding]:
     if not generates_answers(chosen):
         return
     # A reward model of the user's own is a reward as well.
-    if not chosen.rewards and "reward_model_name_or_path" not in _names_of_given_options(setup):
+    if not chosen.rewards and "reward_model_name_or_path" not in _option_names_in_arguments(setup):
         yield error(
             "finetune.rewards",
             f"{LABEL_BY_METHOD[chosen.method]} needs a reward function, and none is chosen",
@@ -46,7 +46,7 @@ def missing_or_misnamed_rewards(setup: Setup) -> Iterator[Finding]:
             yield error("finetune.rewards", message, "Give the files different names.")
 
 
-def _names_of_given_options(setup: Setup) -> frozenset[str]:
+def _option_names_in_arguments(setup: Setup) -> frozenset[str]:
     return frozenset(given.option for given in options.given_options(setup.profile.trainer.arguments))
 
 
@@ -83,7 +83,7 @@ def generations_not_dividing_batch(setup: Setup) -> Iterator[Finding]:
     count = generations_in_force(profile.finetune)
     if not generates_answers(profile.finetune) or not batch or batch % count == 0:
         return
-    if _names_of_given_options(setup) & _OPTIONS_OF_GENERATION_BATCH:
+    if _option_names_in_arguments(setup) & _OPTIONS_OF_GENERATION_BATCH:
         return
     smallest = (setup.effective_profile.recipe.micro_batch or 1) * setup.model_copies
     step = next(number for number in range(smallest, smallest * count + 1, smallest) if number % count == 0)
