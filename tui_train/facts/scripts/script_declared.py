@@ -27,7 +27,7 @@ from tui_train.facts.scripts.script_syntax import (
     is_true_constant,
     keyword_value,
     last_dotted_name,
-    list_or_tuple_elements,
+    elements_or_itself,
     plain_value_text,
     text_constant,
     text_on_one_line,
@@ -107,7 +107,7 @@ def _nanogpt_arguments(module: ScriptModule) -> Iterator[ScriptParameter]:
 def _dataclasses_given_to_parser(module: ScriptModule) -> frozenset[str]:
     calls = module.calls(*DATACLASS_PARSERS)
     given = (argument for call in calls for argument in argument_values(call))
-    return frozenset(last_dotted_name(item) for argument in given for item in list_or_tuple_elements(argument))
+    return frozenset(last_dotted_name(item) for argument in given for item in elements_or_itself(argument))
 
 
 def _dataclass_field_argument(node: ast.AnnAssign, name: str, file: str) -> ScriptParameter:

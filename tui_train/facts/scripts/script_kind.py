@@ -13,7 +13,7 @@ from tui_train.facts.scripts.script_syntax import (
     dotted_name,
     keyword_value,
     last_dotted_name,
-    list_or_tuple_elements,
+    elements_or_itself,
 )
 from tui_train.facts.types import ScriptKind
 
@@ -149,7 +149,7 @@ def _kind_of_dataclass_parser(
         return CommandLineKind(
             "", call.lineno, module.file, why_unread="it takes a file with the values of all, and no options"
         )
-    names = [last_dotted_name(node) for argument in argument_values(call) for node in list_or_tuple_elements(argument)]
+    names = [last_dotted_name(node) for argument in argument_values(call) for node in elements_or_itself(argument)]
     lineage = [*_library_base_classes(names, modules)]
     base = next(
         (

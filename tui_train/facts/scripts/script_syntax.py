@@ -98,7 +98,7 @@ def argument_values(call: ast.Call) -> list[ast.expr]:
     return [*call.args, *(word.value for word in call.keywords)]
 
 
-def list_or_tuple_elements(node: ast.expr) -> list[ast.expr]:
+def elements_or_itself(node: ast.expr) -> list[ast.expr]:
     """Return the elements of a list or tuple, and anything else as the only one."""
     return node.elts if isinstance(node, (ast.Tuple, ast.List)) else [node]
 
