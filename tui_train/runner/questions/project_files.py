@@ -33,7 +33,7 @@ def send_which_files_are_missing(question: dict[str, Any]) -> None:
     for index, file in enumerate(question["files"]):
         path = os.path.join(folder, file[0])
         if not _is_same(path, file):
-            missing.append([index, _received_size(folder, file), _time_of_change(path)])
+            missing.append([index, _received_size(folder, file), _modification_time_ns(path)])
     send_json_line(missing=missing)
 
 
@@ -84,7 +84,7 @@ def _is_same_time(one: int, other: int) -> bool:
     return any(one // unit == other // unit and not (one % unit and other % unit) for unit in _TIME_UNITS)
 
 
-def _time_of_change(path: str) -> int:
+def _modification_time_ns(path: str) -> int:
     try:
         return os.lstat(path).st_mtime_ns
     except OSError:

@@ -33,7 +33,7 @@ def read_logout_effect(root: Path = Path("/"), user_id: int | None = None) -> di
         return None
     user_id = os.getuid() if user_id is None else user_id
     name = safe_open.user_name(user_id)
-    settings, why = _read_logind_settings()
+    settings, why = _query_logind_settings()
     if settings is None:
         return {"unknown": why}
     kills, only_users, excluded, removes = settings
@@ -44,7 +44,7 @@ def read_logout_effect(root: Path = Path("/"), user_id: int | None = None) -> di
     }
 
 
-def _read_logind_settings() -> tuple[list[list[str]] | None, str]:
+def _query_logind_settings() -> tuple[list[list[str]] | None, str]:
     """Return the effective values of _LOGIND_SETTING_NAMES, or None and the reason as text."""
     program = other_programs.find_on_path(_BUSCTL_QUERY[0]) or _BUSCTL_QUERY[0]
     words = (program, *_BUSCTL_QUERY[1:], *_LOGIND_SETTING_NAMES)
