@@ -27,7 +27,7 @@ class VariableReaders(NamedTuple):
         return self.toolchain.torch if self.toolchain else None
 
 
-def _why_master_address_ignored(readers: VariableReaders) -> str:
+def _why_master_address_and_port_ignored(readers: VariableReaders) -> str:
     launcher = LAUNCHERS[readers.launcher]
     words = f"{launcher.label} does not read it: use nodes.address and nodes.port instead"
     return words if launcher.takes_address_as_arguments else ""
@@ -73,8 +73,8 @@ REASON_OR_FINDER_BY_VARIABLE: dict[str, str | Callable[[VariableReaders], str]] 
     "ACCELERATE_BACKEND": _NEVER_READ_TEXT,
     "ACCELERATE_DDP_BACKEND": _NEVER_READ_TEXT,
     "ACCELERATE_MIXED_PRECISION": _why_mixed_precision_ignored,
-    "MASTER_ADDR": _why_master_address_ignored,
-    "MASTER_PORT": _why_master_address_ignored,
+    "MASTER_ADDR": _why_master_address_and_port_ignored,
+    "MASTER_PORT": _why_master_address_and_port_ignored,
     "NVTE_DP_AMAX_REDUCE_INTERVAL": "Transformer Engine ignores it since 1.6",
     "NVTE_ASYNC_AMAX_REDUCTION": "Transformer Engine ignores it since 1.6",
     "TORCH_NCCL_AVOID_RECORD_STREAMS": _why_record_streams_ignored,

@@ -79,21 +79,21 @@ def _attempt_value_lines(plan: Plan, values: Sequence[ScriptVariable]) -> list[s
     first = [
         f"  {line}"
         for line in pack_words(
-            [_assignment_line(value.name, value.values[0]) for value in values], _MAX_PACKED_LINE_WIDTH
+            [_assignment(value.name, value.values[0]) for value in values], _MAX_PACKED_LINE_WIDTH
         )
     ]
     lines = [*first, "  case $attempt in # each changes the values above"]
     for number, attempt in enumerate(plan.attempts, start=1):
-        title = _assignment_line("title", attempt.title)
+        title = _assignment("title", attempt.title)
         changed = [value for value in values if value.values[number - 1] != value.values[0]]
-        words = [_assignment_line(value.name, value.values[number - 1]) for value in changed]
+        words = [_assignment(value.name, value.values[number - 1]) for value in changed]
         line = f"    {number}) {' '.join((title, *words))} ;;"
         rest = "\n".join(f"      {line}" for line in pack_words(words, _MAX_PACKED_LINE_WIDTH))
         lines.append(line if len(line) <= _MAX_LINE_LENGTH else f"    {number}) {title}\n{rest} ;;")
     return [*lines, "  esac"]
 
 
-def _assignment_line(name: str, value: CommandWord) -> str:
+def _assignment(name: str, value: CommandWord) -> str:
     return f"{name}={quoted_word(value)}"
 
 
