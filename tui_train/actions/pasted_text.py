@@ -91,7 +91,7 @@ def profile_from_pasted_text(text: str) -> Profile:
     alone = next((each for each in recognised if each.kind in {"script", "profile"}), None)
     if alone and len(recognised) > 1:
         raise BadInput(
-            f"{_shortened_path(alone.value)} is a {alone.kind}, and there is more beside it",
+            f"{_truncated_path(alone.value)} is a {alone.kind}, and there is more beside it",
             "Open it alone; the rest can be set on Backend.",
         )
     if alone and alone.kind == "profile":
@@ -101,7 +101,7 @@ def profile_from_pasted_text(text: str) -> Profile:
     models = [each.value for each in recognised if each.kind == "model"]
     if len(models) > 1:
         raise BadInput(
-            f"{_shortened_word(models[0])} and {_shortened_word(models[1])} are two models",
+            f"{_truncated_word(models[0])} and {_truncated_word(models[1])} are two models",
             "Name one model, with its data.",
         )
     data = tuple(each.value for each in recognised if each.kind == "data")
@@ -129,11 +129,11 @@ def _profile_with_values(values: dict[str, fields.FieldValue]) -> Profile:
     return profile
 
 
-def _shortened_word(word: str) -> str:
+def _truncated_word(word: str) -> str:
     return visible(word if len(word) <= _MAX_SHOWN_CHARACTERS else f"{word[:_MAX_SHOWN_CHARACTERS]}…")
 
 
-def _shortened_path(path: str | Path) -> str:
+def _truncated_path(path: str | Path) -> str:
     """Return a path to show: of a long one its end, which has the name."""
     text = display_path(str(path))
     return text if len(text) <= _MAX_SHOWN_CHARACTERS else f"…{text[-_MAX_SHOWN_CHARACTERS:]}"
@@ -170,7 +170,7 @@ def _recognise_path_or_name(word: str) -> _RecognisedWord:
     state = path_state(path)
     if state == "unreadable":
         raise BadInput(
-            f"{_shortened_path(path)} cannot be read", ("Name a file or folder that exists and that you may read.")
+            f"{_truncated_path(path)} cannot be read", ("Name a file or folder that exists and that you may read.")
         )
     if state == "folder":
         return _recognise_folder(Path(path))
@@ -180,7 +180,7 @@ def _recognise_path_or_name(word: str) -> _RecognisedWord:
         return _RecognisedWord("model", word)
     remedy = "Check the path; one with spaces needs quotes. A model on the Hub is named ORG/NAME."
     beside = nearest_path_clause(path, similar_existing_path(path))
-    raise BadInput(f"there is no file or folder {_shortened_word(word)}{beside}", remedy)
+    raise BadInput(f"there is no file or folder {_truncated_word(word)}{beside}", remedy)
 
 
 def _model_id_of_address(address: str) -> str:
@@ -194,17 +194,17 @@ def _model_id_of_address(address: str) -> str:
     if parts.netloc in _HUB_HOSTS and folders[:1] == ["datasets"]:
         remedy = "Download it (hf download --repo-type dataset ORG/NAME --local-dir FOLDER), and open its files."
         raise BadInput(
-            f"{_shortened_word('/'.join(folders[1:3]))} is a dataset on the Hub, and data is read from disk", remedy
+            f"{_truncated_word('/'.join(folders[1:3]))} is a dataset on the Hub, and data is read from disk", remedy
         )
     if parts.netloc not in _HUB_HOSTS or len(folders) < 2 or not is_valid_model_id(model_id):
         remedy = "Download it, and open the file. A model on the Hub is named ORG/NAME."
-        raise BadInput(f"{_shortened_word(address)} is no page of a model", remedy)
+        raise BadInput(f"{_truncated_word(address)} is no page of a model", remedy)
     return model_id
 
 
 def _recognise_folder(folder: Path) -> _RecognisedWord:
     names = {entry.name for entry in folder.iterdir()}
-    shown = _shortened_path(folder)
+    shown = _truncated_path(folder)
     if ADAPTER_CONFIG_FILE in names:
         weights = read_weights(folder)
         base = visible(weights.base) if weights and weights.base else ""
@@ -237,4 +237,4 @@ def _recognise_file(file: Path) -> _RecognisedWord:
     why, remedy = _REFUSAL_BY_SUFFIX.get(
         suffix, ("is not a kind of file that can be opened here", _OPENABLE_KINDS_TEXT)
     )
-    raise BadInput(f"{_shortened_path(file)} {why}", remedy.replace("{}", visible(shlex.quote(str(file)))))
+    raise BadInput(f"{_truncated_path(file)} {why}", remedy.replace("{}", visible(shlex.quote(str(file)))))

@@ -28,7 +28,7 @@ import data_turns as turns
 from data_formats import METHODS_OF_PROMPTS
 from data_image_tokens import ImageTokens, TextOnlyError
 from data_rewards import try_rewards
-from data_tally import FormatTally, KeptRow, ProblemTally, RowTally, shortened_path
+from data_tally import FormatTally, KeptRow, ProblemTally, RowTally, truncated_path
 
 _MAX_FILES_LISTED = 100
 
@@ -115,7 +115,7 @@ def _tally_rows_within_limits(question: dict[str, Any], tally: RowTally) -> tupl
         except rows.UnreadableError as error:
             tally.problems.add("unreadable", named, 0, str(error))
     files: list[dict[str, Any]] = [
-        {"path": shortened_path(path), "size": _file_size_or_zero(path), "rows": 0, "done": 0} for path in paths
+        {"path": truncated_path(path), "size": _file_size_or_zero(path), "rows": 0, "done": 0} for path in paths
     ]
     ends = time.monotonic() + question["seconds"]
     for file, path in zip(files, paths, strict=True):
@@ -137,7 +137,7 @@ def _tally_rows_within_limits(question: dict[str, Any], tally: RowTally) -> tupl
 
 def _report_file_being_read(path: str) -> None:
     """Say what is read now: where that ends this program, nothing else does."""
-    sys.stdout.write("\n" + json.dumps({"reading": shortened_path(path)}) + "\n")
+    sys.stdout.write("\n" + json.dumps({"reading": truncated_path(path)}) + "\n")
     sys.stdout.flush()
 
 

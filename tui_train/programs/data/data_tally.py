@@ -76,7 +76,7 @@ class ProblemTally:
         """Count a problem, and name it where it is among the first of its kind."""
         self.counts[problem_kind] += times
         if self.counts[problem_kind] - times < MAX_PROBLEMS_NAMED:
-            self.named.append({"kind": problem_kind, "file": shortened_path(file), "line": line, "why": why})
+            self.named.append({"kind": problem_kind, "file": truncated_path(file), "line": line, "why": why})
 
 
 class FormatTally:
@@ -174,7 +174,7 @@ class RowTally:
         digest = hashlib.blake2b(text, digest_size=12).digest()
         file, line = self._digests.setdefault(digest, (row.file, row.line))
         if (file, line) != (row.file, row.line):
-            where = f"line {line}" if file == row.file else f"{shortened_path(file)}, line {line}"
+            where = f"line {line}" if file == row.file else f"{truncated_path(file)}, line {line}"
             self.problems.add("duplicate", row.file, row.line, f"same as {where}")
 
     def main_format(self) -> tuple[str, bool]:
@@ -199,6 +199,6 @@ class RowTally:
                 self.problems.add("other", row.file, row.line, why, times)
 
 
-def shortened_path(path: str) -> str:
+def truncated_path(path: str) -> str:
     """Return a path, or the end of one that is too long to print."""
     return path if len(path) <= 300 else "…" + path[-300:]

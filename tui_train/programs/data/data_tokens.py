@@ -10,7 +10,7 @@ import data_images as images
 import data_lengths as lengths
 import data_template as template
 from data_bounds import BoundError
-from data_tally import KeptRow, ProblemTally, shortened_path
+from data_tally import KeptRow, ProblemTally, truncated_path
 
 # A template that takes too much time takes it for each row.
 MAX_ROWS_OVER_BOUNDS = 2
@@ -38,7 +38,7 @@ class TokenLengthTally:
         self.rows.append(counted)
         self.tokens += sum(counted.lengths)
         self.learned += sum(map(sum, (sequence.learned for sequence in sequences)))
-        self.longest = sorted([*self.longest, (counted.length, shortened_path(row.file), row.line)], reverse=True)[
+        self.longest = sorted([*self.longest, (counted.length, truncated_path(row.file), row.line)], reverse=True)[
             :_LONGEST_ROW_COUNT
         ]
         most = self.max_tokens or counted.length
@@ -144,7 +144,7 @@ def _sample(row: KeptRow, pieces: list[_TextAndState], tokens: int = 0, learned:
             shown.append([text[:left], state])
         left -= len(text)
     return {
-        "file": shortened_path(row.file),
+        "file": truncated_path(row.file),
         "line": row.line,
         "pieces": shown,
         "tokens": tokens,
