@@ -69,8 +69,8 @@ attempt is taken as even; by tokens, what the log says, else batch × sequence.
         Binding("m", "choose_metric", "Metric"),
         Binding("x", "next_x_quantity", "Step, tokens, time"),
         Binding("a", "toggle_all_rows", "All rows"),
-        Binding("z", "change_plot('z')", "Zoom to the last part", show=False),
-        Binding("l", "change_plot('l')", "Logarithmic scale", show=False),
+        Binding("z", "change_plot_options('z')", "Zoom to the last part", show=False),
+        Binding("l", "change_plot_options('l')", "Logarithmic scale", show=False),
         Binding("escape", "app.back", "Back", key_display="Esc"),
     ]
 
@@ -196,8 +196,8 @@ attempt is taken as even; by tokens, what the log says, else batch × sequence.
         self._metric = "" if name == _LOSS_ANSWER else name
         self._draw()
 
-    def action_change_plot(self, key: str) -> None:
-        """Change the plot as a key does."""
+    def action_change_plot_options(self, key: str) -> None:
+        """Zoom, or change the scale, as a key does."""
         self._plot = self._plot.after_key(key)
         self._draw_plot()
 

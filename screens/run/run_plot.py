@@ -12,7 +12,7 @@ MIN_PLOT_ROWS = 5  # rows of a plot: its title, a curve and the steps
 
 
 class PlotOptions(NamedTuple):
-    """Options of a run's curves: `part` counts from all of it to the smallest last part.
+    """Options of a run's curves: `zoom_step` counts from all of it to the smallest last part.
 
     `max_rows` are the rows that are left for a plot, None where there are always enough.
     """

@@ -130,11 +130,11 @@ When a run ends while you watch, the terminal rings and gets a notification (OSC
         Binding("e", "edit", "Edit"),
         Binding("E", "open_script", "Open the script"),
         Binding("c", "compare_with_previous", "Compare"),
-        Binding("z", "change_plot('z')", "Zoom to the last part", show=False),
-        Binding("l", "change_plot('l')", "Logarithmic scale", show=False),
-        Binding("v", "change_plot('v')", "Learning rate or loss", show=False),
+        Binding("z", "change_plot_options('z')", "Zoom to the last part", show=False),
+        Binding("l", "change_plot_options('l')", "Logarithmic scale", show=False),
+        Binding("v", "change_plot_options('v')", "Learning rate or loss", show=False),
         Binding("m", "show_metrics", "Metrics"),
-        Binding("p", "change_plot('p')", "Plot"),
+        Binding("p", "change_plot_options('p')", "Plot"),
         Binding("a", "choose_attempt", "Log of another attempt", show=False),
         Binding("o", "choose_rank", "Lines of one rank", show=False),
         Binding("escape", "back", "Back", key_display="Esc"),
@@ -415,7 +415,7 @@ When a run ends while you watch, the terminal rings and gets a notification (OSC
             yield JumpTarget("Failure, in the log", panel, 0, partial(pane.find_text, diagnosis.line))
         yield JumpTarget("Log", pane.query_one("#title"), 0, pane.query_one(LogView).focus)
 
-    def action_change_plot(self, key: str) -> None:
+    def action_change_plot_options(self, key: str) -> None:
         """Change the plot as a key does."""
         self.view.plot = self.view.plot.after_key(key)
         self.draw_plot_and_cards()
