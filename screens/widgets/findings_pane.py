@@ -110,7 +110,7 @@ def _fallback_lines(plan: Plan, width: int) -> list[Content]:
     lines = []
     for number, attempt in enumerate(plan.attempts[1 : _MAX_FALLBACKS_SHOWN + 1], start=1):
         title = Content(typeset_ascii(attempt.title)).wrap(max(4, width - 3))
-        lines += [styled((f"{number}" if place == 0 else " ", "b"), "  ", line) for place, line in enumerate(title)]
+        lines += [styled((f"{number}" if index == 0 else " ", "b"), "  ", line) for index, line in enumerate(title)]
     more = len(plan.attempts) - 1 - _MAX_FALLBACKS_SHOWN
     return [*lines, *([styled((f"   and {more} more", MUTED))] if more > 0 else [])]
 

@@ -128,15 +128,15 @@ class KeptMiddleLines:
         if unknown := different - self._known_kinds:
             self._classify_kinds({kind: text for kind, text in zip(kinds, texts, strict=True) if kind in unknown})
         if matching := different & self._numbers.keys():
-            for place in [place for place, kind in enumerate(kinds) if kind in matching]:
-                self._keep_if_matching(self._numbers[kinds[place]], number + place, lines[place])
+            for index in [index for index, kind in enumerate(kinds) if kind in matching]:
+                self._keep_if_matching(self._numbers[kinds[index]], number + index, lines[index])
         if self._open or not self._traceback_kinds.isdisjoint(different):
             for kind, numbered in zip(kinds, enumerate(lines, number), strict=True):
                 self._keep_traceback_or_step(kind, *numbered)
         elif not self._loss_kinds.isdisjoint(different):
-            latest = (place for place in range(len(lines) - 1, -1, -1) if kinds[place] in self._loss_kinds)
-            places = [*itertools.islice(latest, _MAX_STEP_LINES_KEPT)]
-            self._steps.extend((number + place, lines[place]) for place in reversed(places))
+            latest = (index for index in range(len(lines) - 1, -1, -1) if kinds[index] in self._loss_kinds)
+            indexes = [*itertools.islice(latest, _MAX_STEP_LINES_KEPT)]
+            self._steps.extend((number + index, lines[index]) for index in reversed(indexes))
 
     def _keep_traceback_or_step(self, line_kind: int, line_number: int, line: bytes) -> None:
         if self._open or (line_kind in self._traceback_kinds and _TRACEBACK_HEADER in line):

@@ -282,7 +282,7 @@ class _RunFollower:
             self._queue_read_at, self._starts_ahead = time.monotonic(), None
             with suppress(OSError):
                 starts = list_waiting_starts()
-                own = next((place for place, start in enumerate(starts) if start.run == self._run.name), None)
+                own = next((index for index, start in enumerate(starts) if start.run == self._run.name), None)
                 self._starts_ahead = (
                     None if own is None else tuple(f"{start.run} ({start.user})" for start in starts[:own])
                 )

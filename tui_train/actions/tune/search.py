@@ -118,39 +118,39 @@ class _MicroBatchSeries:
         self._settings = [TrialSetting(micro, checkpointing, precision) for micro in space.micro_batches]
         self._trials = [trial_by_setting.get(setting) for setting in self._settings]
         self._possible_count = next(
-            (place for place, one in enumerate(self._settings) if one in space.settings_that_cannot_fit),
+            (index for index, one in enumerate(self._settings) if one in space.settings_that_cannot_fit),
             len(self._settings),
         )
 
     def next_setting(self) -> TrialSetting | None:
         """Return what begins, then neighbours of the fastest; after memory ran out, something between."""
         begin, top, fastest = self._start_index(), self.memory_limit_index(), self._fastest_index()
-        places: list[int] = [] if begin is None else [begin]
+        indexes: list[int] = [] if begin is None else [begin]
         if top < self._possible_count and (fastest is None or fastest < top - 1):
             low = -1 if fastest is None else fastest
             # What is predicted is seldom off by much: the next below, and only then the middle.
             near = self._bands and sum(trial is not None and trial.outcome != "measured" for trial in self._trials) == 1
-            places.append(top - 1 if near else (low + top) // 2)
+            indexes.append(top - 1 if near else (low + top) // 2)
         if fastest is not None:
-            places += [fastest + 1, fastest - 1]
-        open_ = (place for place in places if 0 <= place < max(top, (begin or 0) + 1) and self._trials[place] is None)
-        return next((self._settings[place] for place in open_), None)
+            indexes += [fastest + 1, fastest - 1]
+        open_ = (index for index in indexes if 0 <= index < max(top, (begin or 0) + 1) and self._trials[index] is None)
+        return next((self._settings[index] for index in open_), None)
 
     def start_setting(self) -> TrialSetting | None:
         """Return the largest that is predicted to fit; without a prediction, one about as large as the own one."""
-        place = self._start_index()
-        return None if place is None else self._settings[place]
+        index = self._start_index()
+        return None if index is None else self._settings[index]
 
     def _start_index(self) -> int | None:
-        places = range(self._possible_count)
-        fitting = [place for place in places if self._bands.get(self._settings[place]) in {"fits", "tight"}]
-        own = [place for place in places if self._settings[place].micro_batch <= self._own and not self._min_index]
+        indexes = range(self._possible_count)
+        fitting = [index for index in indexes if self._bands.get(self._settings[index]) in {"fits", "tight"}]
+        own = [index for index in indexes if self._settings[index].micro_batch <= self._own and not self._min_index]
         start = max([*(fitting or own)[-1:], self._min_index], default=None)
         return start if start is not None and start < self._possible_count else None
 
     def memory_limit_index(self) -> int:
-        """Return the place from which on memory does not suffice, as is predicted or was seen."""
-        lost = (place for place, trial in enumerate(self._trials) if trial and trial.outcome != "measured")
+        """Return the index from which on memory does not suffice, as is predicted or was seen."""
+        lost = (index for index, trial in enumerate(self._trials) if trial and trial.outcome != "measured")
         return min(next(lost, self._possible_count), self._possible_count)
 
     def is_memory_bound(self) -> bool:
@@ -161,5 +161,5 @@ class _MicroBatchSeries:
         return lacking and (fastest is None or fastest == top - 1)
 
     def _fastest_index(self) -> int | None:
-        rates = {place: trial.rate for place, trial in enumerate(self._trials) if trial and trial.outcome == "measured"}
-        return max(rates, key=lambda place: rates[place], default=None)
+        rates = {index: trial.rate for index, trial in enumerate(self._trials) if trial and trial.outcome == "measured"}
+        return max(rates, key=lambda index: rates[index], default=None)

@@ -100,10 +100,10 @@ def _machine_named_twice_finding(profile: Profile, host: str, same_host: str) ->
 
 def _first_host_not_listed_first_finding(profile: Profile, real_first: str) -> Finding:
     hosts, counts = profile.nodes.hosts, profile.nodes.processes
-    places = sorted(range(len(hosts)), key=lambda place: hosts[place] != real_first)
+    indexes = sorted(range(len(hosts)), key=lambda index: hosts[index] != real_first)
     values = (
-        ("nodes.hosts", tuple(hosts[place] for place in places)),
-        *((("nodes.processes", tuple(counts[place] for place in places)),) if len(counts) == len(hosts) else ()),
+        ("nodes.hosts", tuple(hosts[index] for index in indexes)),
+        *((("nodes.processes", tuple(counts[index] for index in indexes)),) if len(counts) == len(hosts) else ()),
     )
     change = Change(f"put {real_first} first", "it starts the others", values)
     message = f"the run would start on {real_first}, but the first of nodes.hosts is {profile.nodes.hosts[0]}"
@@ -130,9 +130,9 @@ def _fewer_processes_or_hosts_change(names: list[str], processes: int, setup: Se
 
 def _without_hosts_change(profile: Profile, names: list[str]) -> Change:
     """Return the change that leaves hosts out; the first one alone needs none to be named."""
-    kept = [place for place, host in enumerate(profile.nodes.hosts) if host not in names]
-    hosts = tuple(profile.nodes.hosts[place] for place in kept) if len(kept) > 1 else ()
-    counts = tuple(count for place, count in enumerate(profile.nodes.processes) if hosts and place in kept)
+    kept = [index for index, host in enumerate(profile.nodes.hosts) if host not in names]
+    hosts = tuple(profile.nodes.hosts[index] for index in kept) if len(kept) > 1 else ()
+    counts = tuple(count for index, count in enumerate(profile.nodes.processes) if hosts and index in kept)
     values = (("nodes.hosts", hosts), *((("nodes.processes", counts),) if profile.nodes.processes else ()))
     return Change(f"train without {names_text(names, MAX_NAMED_HOSTS)}", "fewer machines", values)
 

@@ -39,8 +39,8 @@ def print_queue(host: str, *, as_json: bool) -> None:
         notes = [visible(run.note()) if run else "" for run in own]
         # The first column, by which a run is moved, is the last to be cut.
         rows = [
-            (f"{place}  {visible(start.run)}", *([note] if any(notes) else []), *_queue_cells(start))
-            for place, (start, note) in enumerate(zip(waiting, notes, strict=True), start=1)
+            (f"{number}  {visible(start.run)}", *([note] if any(notes) else []), *_queue_cells(start))
+            for number, (start, note) in enumerate(zip(waiting, notes, strict=True), start=1)
         ]
         heads = ("   run", *(["note"] if any(notes) else []), "user", "waits", "for", "why")
         click.echo(aligned_table_text([heads, *rows]))

@@ -44,9 +44,9 @@ def send_profile_files(reference: str, *, edits: tuple[str, ...], host: str, yes
         if answers.answers_in_json() or not sys.stdin.isatty():
             raise BadInput("nothing was sent: there is no terminal to ask on", "Look at the list, then send it: --yes")
         click.confirm("Send?", abort=True)
-    for place, (target, files) in enumerate(missing):
+    for index, (target, files) in enumerate(missing):
         # What was just sent is there as well where several hosts share a disk.
-        for each in _missing_now(target, file_sets) if place and files else files:
+        for each in _missing_now(target, file_sets) if index and files else files:
             _send_and_report(target, each)
 
 

@@ -222,7 +222,7 @@ def _write_training_rows(
     for number in chosen.refused:
         times[number] = 0
     taken_rows = (number for number in range(len(times)) if times[number])
-    for number in [each for place, each in enumerate(taken_rows) if place in held_out]:
+    for number in [each for index, each in enumerate(taken_rows) if index in held_out]:
         times[number] = 0
     starts = [sum(counts[:at]) for at in range(len(counts))]
     given = [sum(times[start : start + count]) for start, count in zip(starts, counts, strict=True)]

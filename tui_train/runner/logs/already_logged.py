@@ -62,7 +62,7 @@ class ByteSource:
         seen = 0
         while seen < _BYTES_KEPT_BEHIND_POSITION and self.fill_to(seen + 1) > seen:
             text = self.peek(seen, seen + _PIECE_BYTES)
-            ends = [place for place in (text.find(b"\n"), text.find(b"\r")) if place >= 0]
+            ends = [offset for offset in (text.find(b"\n"), text.find(b"\r")) if offset >= 0]
             if ends:
                 return seen + min(ends) + 1
             seen += len(text)
@@ -182,7 +182,7 @@ def _skip_streams_to_log_line(log: ByteSource, streams: Sequence[ByteSource]) ->
     for stream in streams:
         stream.fill_to(_PIECE_BYTES)
         near = b"\n" + stream.peek(0, _PIECE_BYTES)
-        places = [near.find(end + text) for end in (b"\n", b"\r")]
-        if any(place >= 0 for place in places):
-            stream.skip(min(place for place in places if place >= 0))
+        offsets = [near.find(end + text) for end in (b"\n", b"\r")]
+        if any(offset >= 0 for offset in offsets):
+            stream.skip(min(offset for offset in offsets if offset >= 0))
             return

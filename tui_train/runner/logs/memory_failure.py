@@ -96,7 +96,7 @@ def _phase_of_last_error(errors: Sequence[LoggedError]) -> str:
 
 def torchrun_root_cause(lines: Sequence[str]) -> dict[str, str]:
     """Return host, rank and exit code of the process that torchrun saw end first; empty where it does not say."""
-    at = next((place for place in range(len(lines) - 1, -1, -1) if _ROOT_CAUSE_TEXT in lines[place]), None)
+    at = next((index for index in range(len(lines) - 1, -1, -1) if _ROOT_CAUSE_TEXT in lines[index]), None)
     block = [] if at is None else lines[at : at + _ROOT_CAUSE_BLOCK_LINE_COUNT]
     return {match["name"]: match["value"] for match in map(_ROOT_CAUSE_LINE_PATTERN.match, block) if match}
 

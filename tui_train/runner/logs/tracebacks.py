@@ -132,10 +132,10 @@ def read_errors(lines: Iterable[str]) -> list[LoggedError]:
     """Return the errors of a log in their order, of a chain of errors the one that stands for it."""
     streams: dict[int | None, _ProcessLog] = {}
     errors: list[LoggedError] = []
-    for place, line in enumerate(lines):
+    for index, line in enumerate(lines):
         rank, text = split_rank_and_text(line)
         stream = streams.setdefault(rank, _ProcessLog(rank))
-        error = _read_process_line(stream, place, line, text)
+        error = _read_process_line(stream, index, line, text)
         if error is None:
             continue
         before, chained = stream.last, stream.chained

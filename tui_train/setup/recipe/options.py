@@ -104,13 +104,13 @@ def given_options(words: tuple[str, ...], *, accept_without_dashes: bool = True)
 def _dashed_and_all_options(words: tuple[str, ...]) -> tuple[tuple[UserOption, ...], tuple[UserOption, ...]]:
     """Return the options with dashes, and all; the arguments of a plan are asked for all the time."""
     every: list[UserOption] = []
-    for place, (word, after) in enumerate(pairwise((*words, "--"))):
+    for position, (word, after) in enumerate(pairwise((*words, "--"))):
         option, equals, value = word.partition("=")
         if not (option.startswith("-") or equals):
             continue
         split = not equals and not _OPTION_PATTERN.match(after)
         value = after if split else value or "true"
-        every.append(UserOption(place, (word, after) if split else (word,), normalized_option(option), value))
+        every.append(UserOption(position, (word, after) if split else (word,), normalized_option(option), value))
     return tuple(each for each in every if each.words[0].startswith("-")), tuple(every)
 
 

@@ -173,13 +173,13 @@ def _align_parts_in_slots(sequences: Sequence[Sequence[CommandPart]]) -> list[_C
         start = 0
         for part in parts:
             options = _options_deciding_slot(part)
-            place = next((place for place in range(start, len(slots)) if slots[place].options == options), None)
-            if place is None:
+            index = next((index for index in range(start, len(slots)) if slots[index].options == options), None)
+            if index is None:
                 added.append(_CommandSlot(options, {number: part}))
                 continue
-            slots[place].parts[number] = part
-            merged += [*slots[start:place], *added, slots[place]]
-            added, start = [], place + 1
+            slots[index].parts[number] = part
+            merged += [*slots[start:index], *added, slots[index]]
+            added, start = [], index + 1
         slots = [*merged, *slots[start:], *added]
     return [single for slot in slots for single in _split_ambiguous_slot(slot, len(sequences))]
 
