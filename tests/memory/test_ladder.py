@@ -48,8 +48,8 @@ def tried(chosen, found=CARDS):
 def way_down(tries, phase, start=0):
     """The attempts that follow each other while memory runs out in one phase."""
     way = [tries[start]]
-    while phase in way[-1].next_attempt_by_phase:
-        way.append(tries[way[-1].next_attempt_by_phase[phase]])
+    while phase in way[-1].next_index_by_phase:
+        way.append(tries[way[-1].next_index_by_phase[phase]])
     return way
 
 
@@ -112,11 +112,11 @@ def test_the_global_batch_is_exact_on_every_rung(world, micro, steps, rungs, con
         accumulation = batch.gradient_accumulation(recipe.global_batch, recipe.micro_batch, world)
         assert accumulation
         assert recipe.micro_batch * accumulation * world == micro * world * steps
-        for place in one.next_attempt_by_phase.values():
+        for index in one.next_index_by_phase.values():
             # Something became less, and nothing became more.
             needs = [
                 (r.micro_batch, r.sequence_length, r.layers, not r.activation_checkpointing)
-                for r in (recipe, found[place].profile.recipe)
+                for r in (recipe, found[index].profile.recipe)
             ]
             assert needs[1] != needs[0]
             assert all(new <= old for old, new in zip(*needs, strict=True))
@@ -165,13 +165,13 @@ def test_the_phases_without_a_fallback_are_one_line():
 
 def test_after_another_phase_both_are_kept():
     tries = tried(profile({**SHARES, "ladder.rungs": ("fused_optimizer", "micro_batch")}), OLD)
-    step = tries[tries[0].next_attempt_by_phase["step"]]
-    both = tries[step.next_attempt_by_phase["loss"]]
+    step = tries[tries[0].next_index_by_phase["step"]]
+    both = tries[step.next_index_by_phase["loss"]]
     assert [(one.profile.recipe.fused_optimizer, one.profile.recipe.micro_batch) for one in (step, both)] == [
         (True, 8), (True, 4),
     ]  # fmt: skip
     # The other way round it is the same attempt.
-    assert tries[tries[tries[0].next_attempt_by_phase["loss"]].next_attempt_by_phase["step"]] == both
+    assert tries[tries[tries[0].next_index_by_phase["loss"]].next_index_by_phase["step"]] == both
 
 
 @settings(max_examples=example_count(60), deadline=None)
@@ -195,11 +195,11 @@ def test_every_way_down_ends_and_helps_the_phase_that_failed(micro, rungs, conse
         names = [name for name, _ in one.rungs_and_changes]
         assert set(names) <= usable
         assert {(new.key, new.level) for new in findings_of(one.profile, OLD)} <= before
-        for phase, place in one.next_attempt_by_phase.items():
-            more = Counter(name for name, _ in found[place].rungs_and_changes) - Counter(names)
+        for phase, index in one.next_index_by_phase.items():
+            more = Counter(name for name, _ in found[index].rungs_and_changes) - Counter(names)
             # Ever more changes: no way leads back.
             assert any(rung_helps_phase(name, phase, chosen, context) for name in more)
-            assert Counter(names) <= Counter(name for name, _ in found[place].rungs_and_changes)
+            assert Counter(names) <= Counter(name for name, _ in found[index].rungs_and_changes)
     assert ("eval" in context.out_of_memory_phases) == (preset != "builtin")
     for phase in context.out_of_memory_phases:
         # While one phase fails, nothing is changed that does not help it, and nothing that helps is left out.
@@ -223,9 +223,9 @@ def test_all_ways_fit_where_there_are_many():
     )
     assert len(found) == 24
     # Those of one phase are all there; where the mixed one is not, one with more changes takes its place.
-    assert all(found[0].next_attempt_by_phase.get(phase) for phase in FALLBACK_PHASES)
+    assert all(found[0].next_index_by_phase.get(phase) for phase in FALLBACK_PHASES)
     last = found[-1]
-    assert not last.next_attempt_by_phase or max(last.next_attempt_by_phase.values()) < 24
+    assert not last.next_index_by_phase or max(last.next_index_by_phase.values()) < 24
 
 
 @pytest.mark.parametrize("rungs", [Profile().ladder.rungs, ALL])
@@ -335,7 +335,7 @@ def test_an_evaluation_batch_of_your_file_is_taken_for_what_it_is(preset, told, 
     chosen, found = filed(preset, told, ("eval_batch", "micro_batch"))
     chosen = profile({"recipe.micro_batch": 4}, chosen)
     tries = tried(chosen, found)
-    after = tries[tries[0].next_attempt_by_phase["eval"]] if "eval" in tries[0].next_attempt_by_phase else tries[0]
+    after = tries[tries[0].next_index_by_phase["eval"]] if "eval" in tries[0].next_index_by_phase else tries[0]
     assert {name: change.title for name, change in after.rungs_and_changes} == way
     key = "eval_batch_size" if preset == "axolotl" else "per_device_eval_batch_size"
     values = plan(chosen, found).configs[tries.index(after)].values

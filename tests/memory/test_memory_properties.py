@@ -84,8 +84,8 @@ def test_no_rung_raises_what_it_is_there_to_lower_nor_makes_a_profile_wrong(made
     tries = attempts_with_fallbacks(chosen, Setup(chosen, where).ladder_context)
     found = [predict_memory(Setup(each.profile, where)) for each in tries]
     for before, attempt in zip(found, tries, strict=True):
-        for phase, place in attempt.next_attempt_by_phase.items():
-            after, changed = found[place], tries[place]
+        for phase, index in attempt.next_index_by_phase.items():
+            after, changed = found[index], tries[index]
             assert errors(changed.profile, where) <= errors(attempt.profile, where), changed.title
             assert after.estimate.peak_phase.total_bytes <= before.estimate.peak_phase.total_bytes + may_rise(
                 before, after

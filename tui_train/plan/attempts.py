@@ -56,7 +56,7 @@ def build_attempt(
         title=attempt_plan.title,
         changes=tuple(titles_per_rung(attempt_plan.rungs_and_changes)),
         edits={key: value for _, change in attempt_plan.rungs_and_changes for key, value in change.edits},
-        then={phase: index + 1 for phase, index in attempt_plan.next_attempt_by_phase.items()},
+        then={phase: index + 1 for phase, index in attempt_plan.next_index_by_phase.items()},
         batch=batch_arithmetic_text(setup, job),
         command=Command(
             parts, attempt_variables(setup, job, passed_values), working_folder(chosen, preset) or word_in_run_dir("")

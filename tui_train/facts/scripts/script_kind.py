@@ -11,9 +11,9 @@ from tui_train.facts.scripts.script_syntax import (
     argument_values,
     called_function_name,
     dotted_name,
+    elements_or_itself,
     keyword_value,
     last_dotted_name,
-    elements_or_itself,
 )
 from tui_train.facts.types import ScriptKind
 

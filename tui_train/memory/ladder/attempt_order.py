@@ -22,13 +22,13 @@ _TITLE_ARROW = " -> "
 class AttemptPlan(Struct, frozen=True, kw_only=True):
     """One attempt: its profile, the rungs and Changes that led to it, and the attempt after it, by the phase.
 
-    `next_attempt_by_phase` holds positions among the attempts, from 0; nothing helps in a phase that it lacks.
+    `next_index_by_phase` holds indexes among the attempts; nothing helps in a phase that it lacks.
     """
 
     profile: Profile
     title: str = "as planned"
     rungs_and_changes: tuple[tuple[str, Change], ...] = ()
-    next_attempt_by_phase: dict[str, int] = {}
+    next_index_by_phase: dict[str, int] = {}
 
 
 def attempts_with_fallbacks(
@@ -47,30 +47,30 @@ def attempts_with_fallbacks(
             _add_attempts_of_phase(attempts, index, phase, next_attempt)
         if index == 0:
             # Reserve the attempt with the changes of all phases: paths beyond the limit lead to it.
-            position = 0
+            last_index = 0
             for phase in ladder_context.out_of_memory_phases:
-                position = _add_attempts_of_phase(attempts, position, phase, next_attempt)
+                last_index = _add_attempts_of_phase(attempts, last_index, phase, next_attempt)
     return tuple(attempts)
 
 
 def _add_attempts_of_phase(
     attempts: list[AttemptPlan],
-    position: int,
+    index: int,
     phase: str,
     find_next_attempt: Callable[[AttemptPlan, str], AttemptPlan | None],
 ) -> int:
-    """Add the attempts that follow one while the same phase fails; return the position of the last."""
+    """Add the attempts that follow one while the same phase fails; return the index of the last."""
     while True:
-        if phase not in attempts[position].next_attempt_by_phase:
-            attempt = find_next_attempt(attempts[position], phase)
-            next_position = _add_or_find_attempt(attempts, attempt) if attempt else None
-            if next_position is None:
-                return position
-            attempts[position] = replace(
-                attempts[position],
-                next_attempt_by_phase=attempts[position].next_attempt_by_phase | {phase: next_position},
+        if phase not in attempts[index].next_index_by_phase:
+            attempt = find_next_attempt(attempts[index], phase)
+            next_index = _add_or_find_attempt(attempts, attempt) if attempt else None
+            if next_index is None:
+                return index
+            attempts[index] = replace(
+                attempts[index],
+                next_index_by_phase=attempts[index].next_index_by_phase | {phase: next_index},
             )
-        position = attempts[position].next_attempt_by_phase[phase]
+        index = attempts[index].next_index_by_phase[phase]
 
 
 def _next_attempt(
@@ -107,13 +107,13 @@ def _attempt_with_next_rung(previous: AttemptPlan, phase: str, ladder_context: L
 
 
 def _add_or_find_attempt(attempts: list[AttemptPlan], attempt: AttemptPlan) -> int | None:
-    """Return the position of an attempt, added if new; at the limit, that of an attempt with all its changes."""
+    """Return the index of an attempt, added if new; at the limit, that of an attempt with all its changes."""
     counts = _use_count_by_rung(attempt)
-    same = next((place for place, other in enumerate(attempts) if _use_count_by_rung(other) == counts), None)
+    same = next((index for index, other in enumerate(attempts) if _use_count_by_rung(other) == counts), None)
     if same is not None:
         return same
     if len(attempts) == _MAX_ATTEMPTS:
-        return next((place for place, other in enumerate(attempts) if _use_count_by_rung(other) >= counts), None)
+        return next((index for index, other in enumerate(attempts) if _use_count_by_rung(other) >= counts), None)
     attempts.append(replace(attempt, title=_attempt_title(attempt, attempts[-1])))
     return len(attempts) - 1
 

@@ -78,9 +78,7 @@ def _attempt_value_lines(plan: Plan, values: Sequence[ScriptVariable]) -> list[s
         return [f"  title={quoted_word(plan.attempts[0].title)}"]
     first = [
         f"  {line}"
-        for line in pack_words(
-            [_assignment(value.name, value.values[0]) for value in values], _MAX_PACKED_LINE_WIDTH
-        )
+        for line in pack_words([_assignment(value.name, value.values[0]) for value in values], _MAX_PACKED_LINE_WIDTH)
     ]
     lines = [*first, "  case $attempt in # each changes the values above"]
     for number, attempt in enumerate(plan.attempts, start=1):
