@@ -67,7 +67,7 @@ def words_with_known_text(table: ImportTable, words: Sequence[Word]) -> tuple[st
             known.append(word.text)
             continue
         takes_option = known and known[-1].startswith("-") and "=" not in known[-1] and not word.text.startswith("-")
-        table.miss(" ".join([*([known.pop()] if takes_option else []), word.text]), word.problem)
+        table.leave_out(" ".join([*([known.pop()] if takes_option else []), word.text]), word.problem)
     return tuple(known)
 
 

@@ -87,7 +87,7 @@ def _import_container_option(
     elif why := _REASON_BY_CONTAINER_OPTION.get(option) or _REASON_BY_CONTAINER_SETTING.get((option, given.text)):
         table.replace(words, why)
     elif given.problem:
-        table.miss(words, given.problem)
+        table.leave_out(words, given.problem)
     elif option == "gpus" and (device := re.fullmatch(r'"?device=([^"]+)"?', given.text)):
         import_visible_gpus(table, words, device[1], counted_as_nvidia_smi=True)
     elif option == "workdir":
@@ -101,7 +101,7 @@ def _import_container_option(
         if parsed:
             table.folder_by_mount = {parsed.inside: parsed.host, **table.folder_by_mount}
     else:
-        table.miss(words, "no key of a profile says this")
+        table.leave_out(words, "no key of a profile says this")
 
 
 def _mount_text(table: ImportTable, option: str, text: str) -> str:

@@ -80,13 +80,13 @@ def _with_values_of_config(
             continue
         document = read_document(str(table.folder / Path(values[0]).expanduser()))
         if document.problem:
-            table.miss(" ".join(words), document.problem)
+            table.leave_out(" ".join(words), document.problem)
             continue
         table.replace(" ".join(words), "its values are taken one by one")
         of_file: list[str] = []
         for key, value in document.values.items():
             if isinstance(value, dict) or (isinstance(value, list) and any(isinstance(each, dict) for each in value)):
-                table.miss(f"{key}:", "only plain values of the file are taken")
+                table.leave_out(f"{key}:", "only plain values of the file are taken")
             elif normalized_option(key) not in given and value is not None:
                 of_file += [f"--{key}", *map(str, value)] if isinstance(value, list) else [f"--{key}={value}"]
         found = [*_options_with_values(of_file), *found]
@@ -100,7 +100,7 @@ def _is_on(values: tuple[str, ...] | None) -> bool:
 def _take_tuning(table: ImportTable, words: str, name: str, values: tuple[str, ...]) -> None:
     tuning = table.profile.finetune.tuning
     if _is_on(values) and name == "load_in_4bit" and tuning != "qlora":
-        table.miss(words, "weights in 4 bits learn by an adapter alone: finetune.tuning=qlora")
+        table.leave_out(words, "weights in 4 bits learn by an adapter alone: finetune.tuning=qlora")
     elif _is_on(values):
         table.take_value(words, "finetune.tuning", tuning)
     else:
@@ -116,7 +116,7 @@ def _take_targets(table: ImportTable, words: str, _name: str, values: tuple[str,
     try:
         table.take_value(words, "finetune.targets", names)
     except BadInput as error:
-        table.miss(words, error.message)
+        table.leave_out(words, error.message)
 
 
 def _take_rewards(table: ImportTable, words: str, _name: str, values: tuple[str, ...]) -> None:
@@ -136,16 +136,16 @@ def _take_data(table: ImportTable, words: str, _name: str, values: tuple[str, ..
     if path.exists():
         table.take_value(words, "trainer.data", (table.path_on_machine(str(path)),))
     else:
-        table.miss(words, "data of the Hub is not fetched: save it as a file, and name that (trainer.data)")
+        table.leave_out(words, "data of the Hub is not fetched: save it as a file, and name that (trainer.data)")
 
 
-def _miss_data_option(table: ImportTable, words: str, _name: str, _values: tuple[str, ...]) -> None:
-    table.miss(words, "the plan prepares the files of trainer.data itself")
+def _leave_out_data_option(table: ImportTable, words: str, _name: str, _values: tuple[str, ...]) -> None:
+    table.leave_out(words, "the plan prepares the files of trainer.data itself")
 
 
 _TAKE_BY_OPTION: dict[str, Callable[[ImportTable, str, str, tuple[str, ...]], None]] = {
     **dict.fromkeys(_KEY_BY_OPTION, _take_value),
-    **dict.fromkeys(_DATA_OPTIONS, _miss_data_option),
+    **dict.fromkeys(_DATA_OPTIONS, _leave_out_data_option),
     "use_peft": _take_tuning,
     "load_in_4bit": _take_tuning,
     "lora_target_modules": _take_targets,

@@ -125,14 +125,14 @@ def _import_shell_text(table: ImportTable, text: str, environment: Mapping[str, 
     for each in shell.commands:
         if each is not command:
             is_environment = PurePath(each.words[0].text).name in _ENVIRONMENT_COMMANDS
-            table.miss(_command_text(each), _ENVIRONMENT_REASON if is_environment else _NOT_RUN_REASON)
+            table.leave_out(_command_text(each), _ENVIRONMENT_REASON if is_environment else _NOT_RUN_REASON)
     for line, why in shell.reason_by_line.items():
-        table.miss(line, why)
+        table.leave_out(line, why)
     for name, is_used in shell.use_by_variable.items():
         if is_used:
             table.replace(f"{name}=…", "put in where the lines name it")
         else:
-            table.miss(f"{name}=…", "is neither exported nor used")
+            table.leave_out(f"{name}=…", "is neither exported nor used")
     table.folder = command.folder
     _import_command(table, command.words, {**environment, **command.environment})
     _import_redirections(table, command.rest)
@@ -143,7 +143,7 @@ def _import_redirections(table: ImportTable, rest: Sequence[str]) -> None:
     reads = any(word.startswith(("<", "0<")) for word in rest)
     pipes = any(word.startswith("|") and after != "tee" for word, after in pairwise((*rest, "")))
     if reads or pipes:
-        table.miss(" ".join(rest), "a run reads nothing, and nothing else reads its output")
+        table.leave_out(" ".join(rest), "a run reads nothing, and nothing else reads its output")
     elif rest:
         table.replace(" ".join(rest), _OWN_LOG_REASON)
 
@@ -248,9 +248,9 @@ def _import_command(table: ImportTable, words: Sequence[Word], environment: dict
         if why := _REASON_BY_PREFIX.get(PurePath(prefix).name):
             table.replace(prefix, why)
             if options:
-                table.miss(" ".join(options), f"an option of {prefix}, which the plan does not pass")
+                table.leave_out(" ".join(options), f"an option of {prefix}, which the plan does not pass")
         else:
-            table.miss(" ".join((prefix, *options)), "choose the Python of that environment (trainer.python)")
+            table.leave_out(" ".join((prefix, *options)), "choose the Python of that environment (trainer.python)")
     if not words:
         raise BadInput("there is no command that trains", IMPORTABLE_TEXT)
     name = PurePath(words[0].text).name
@@ -278,7 +278,7 @@ def _import_container(table: ImportTable, words: Sequence[Word], environment: di
     if table.profile.container.engine != "none":
         raise BadInput("that container starts another container", "Give the command inside with one engine before it.")
     for variable in environment:
-        table.miss(f"{variable}=…", "is not passed to the container")
+        table.leave_out(f"{variable}=…", "is not passed to the container")
     inner, inner_environment = engines.import_container(table, words)
     if len(inner) != 3 or PurePath(inner[0].text).name not in {"bash", "sh"} or inner[1].text not in {"-c", "-lc"}:
         _import_command(table, inner, inner_environment)
@@ -299,7 +299,7 @@ def _import_python(table: ImportTable, words: Sequence[Word], environment: dict[
         if option == "-u":
             table.replace(option, "the plan sets PYTHONUNBUFFERED")
         else:
-            table.miss(option, "an option of Python that the plan does not pass")
+            table.leave_out(option, "an option of Python that the plan does not pass")
     module = rest[1].text if len(rest) > 1 and rest[0].text == "-m" else ""
     if launcher := _LAUNCHER_BY_MODULE.get(module):
         _import_launcher(table, launcher, f"-m {module}", rest[2:], environment)
@@ -414,7 +414,7 @@ def _finished(table: ImportTable) -> Import:
     """Return the import under a name, without what is surely a secret."""
     profile, secrets = profile_without_secrets(table.profile)
     for secret in secrets:
-        table.miss(secret.description, REASON_NOT_KEPT)
+        table.leave_out(secret.description, REASON_NOT_KEPT)
     name = chosen_or_derived_name(profile)
     name = _NAME_WITHOUT_FILES if name == UNNAMED_PROFILE_NAME else name
     return Import(fields.profile_with_value(profile, "name", name), (*table.rows,))

@@ -89,7 +89,7 @@ def import_torchrun_options(table: ImportTable, words: Sequence[Word]) -> Sequen
     options, rest = _split_options("torchrun", words, _TORCHRUN_SWITCHES, _TORCHRUN_OPTIONS.__contains__)
     for option in (each for each in options if each.name == "nnodes"):
         if option.value.text.partition(":")[0] != option.value.text.rpartition(":")[2]:
-            table.miss(option.words, "the number of machines changes while it trains, which is not supported")
+            table.leave_out(option.words, "the number of machines changes while it trains, which is not supported")
         else:
             table.take(option.words, "nodes.count", option.value._replace(text=option.value.text.partition(":")[0]))
     for option in (each for each in options if each.name != "nnodes"):
@@ -130,14 +130,14 @@ def import_accelerate_options(table: ImportTable, words: Sequence[Word]) -> Sequ
         if path_state(path) == "file":
             config = read_accelerate_config(table, path)
         else:
-            table.miss(option.words, "that file is not here: its processes and sharding are not known")
+            table.leave_out(option.words, "that file is not here: its processes and sharding are not known")
     given = {option.name: option.value.text for option in options if not option.value.problem}
     config = _with_options(config, given)
     for option in sorted(options, key=lambda option: option.name != "num_machines"):
         if option.name == "config_file":
             continue
         if option.value.problem and option.name not in _REASON_BY_OPTION:
-            table.miss(option.words, option.value.problem)
+            table.leave_out(option.words, option.value.problem)
         else:
             _import_accelerate_setting(table, option, config, in_file=False)
     return rest
@@ -165,7 +165,7 @@ def read_accelerate_config(table: ImportTable, path: str) -> dict[str, Any]:
                 ),
                 "",
             ):
-                table.miss(words, why)
+                table.leave_out(words, why)
             elif text is not None:
                 _import_accelerate_setting(table, option, config, in_file=True)
     return dict(config)
@@ -236,7 +236,7 @@ def _take_processes(table: ImportTable, words: str, value: str, config: Mapping[
     total = accelerate_config.parse_positive_integer(value)
     machines = accelerate_config.parse_positive_integer(config.get("num_machines")) or 1
     if total is None or total % machines:
-        table.miss(words, "is no number of processes that these machines can share")
+        table.leave_out(words, "is no number of processes that these machines can share")
     else:
         table.take_value(words, "hardware.processes", total // machines, "on each machine" if machines > 1 else "")
 
@@ -257,7 +257,7 @@ def _import_common_option(table: ImportTable, option: Option) -> None:
     elif why := _REASON_BY_OPTION.get(option.name):
         table.replace(option.words, why)
     else:
-        table.miss(option.words, option.value.problem or _NO_KEY_REASON)
+        table.leave_out(option.words, option.value.problem or _NO_KEY_REASON)
 
 
 def _split_options(

@@ -51,12 +51,12 @@ class ImportTable:
             self.replace(words, "the job says it to the plan")
             return
         if word.problem:
-            self.miss(words, word.problem)
+            self.leave_out(words, word.problem)
             return
         try:
             self.take_value(words, key, self.parsed(key, word.text), why)
         except BadInput as error:
-            self.miss(words, f"{error.message}: {error.remedy}")
+            self.leave_out(words, f"{error.message}: {error.remedy}")
 
     def take_value(self, words: str, key: str, value: fields.FieldValue, why: str = "") -> None:
         """Set a key to a value; BadInput outside its limits."""
@@ -83,9 +83,9 @@ class ImportTable:
                 (name for name in PLACEHOLDER_PATTERN.findall(" ".join(words)) if name in KEY_BY_PLACEHOLDER), ""
             )
             if name:
-                self.miss(shown, f"{{{name}}} would be filled in: here it stands for the recipe's")
+                self.leave_out(shown, f"{{{name}}} would be filled in: here it stands for the recipe's")
             elif any(found.certain for found in find_possible_secret_arguments(words)):
-                self.miss(shown, REASON_NOT_KEPT)
+                self.leave_out(shown, REASON_NOT_KEPT)
             else:
                 kept += words
                 self._add(shown, "argument", "passed on as it is")
@@ -96,7 +96,7 @@ class ImportTable:
         """Say what does instead what the words did."""
         self._add(words, "replaced", why)
 
-    def miss(self, words: str, why: str) -> None:
+    def leave_out(self, words: str, why: str) -> None:
         """Say why the words are not understood; nothing of them is in the profile."""
         self._add(words, "not understood", why)
 

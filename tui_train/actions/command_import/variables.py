@@ -34,9 +34,9 @@ def import_variables(table: ImportTable, variables: Mapping[str, Word]) -> None:
         if fields.is_secret_variable(name):
             _pass_by_name(table, name)
         elif word.problem:
-            table.miss(f"{name}={word.text}", word.problem)
+            table.leave_out(f"{name}={word.text}", word.problem)
         elif has_surely_secret_format(word.text):
-            table.miss(f"{name}=…", REASON_NOT_KEPT)
+            table.leave_out(f"{name}=…", REASON_NOT_KEPT)
         else:
             by_bus = variables.get("CUDA_DEVICE_ORDER", Word("")).text == "PCI_BUS_ID"
             _import_variable(table, name, word.text, counted_as_nvidia_smi=by_bus)
