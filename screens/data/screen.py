@@ -122,7 +122,7 @@ The histogram has the rows by their tokens, up to the longest; what lies beyond 
         self._pace: MeasuredPace | None = None
         self._findings: tuple[Finding, ...] = ()
         self._is_install_offered = False
-        self._look: DataReport | None = None
+        self._report: DataReport | None = None
 
     def compose(self) -> ComposeResult:
         """Put the numbers on top, a sample below them and the findings at the end; beside them what is wrong."""
@@ -178,17 +178,17 @@ The histogram has the rows by their tokens, up to the longest; what lies beyond 
         self._findings = tuple(
             sorted(mine, key=lambda each: (_FINDING_LEVELS_IN_ORDER.index(each.level), each.key == _DATA_KEY))
         )
-        self._look = data_report_at_length_in_force(setup) if setup else None
-        if self._look and self._look.problem:
-            self._look = None
+        self._report = data_report_at_length_in_force(setup) if setup else None
+        if self._report and self._report.problem:
+            self._report = None
         self._show_panels(setup)
         self.refresh_bindings()
 
     def _show_panels(self, setup: Setup | None) -> None:
-        look, asked = self._look, question_with_length_in_force(setup) if setup else None
+        report, question = self._report, question_with_length_in_force(setup) if setup else None
         tall, wide = self.has_class("-tall"), self.has_class("-wide")
         findings = self._findings
-        if look is None or asked is None or setup is None:
+        if report is None or question is None or setup is None:
             waits = _DATA_FACTS_PART in self.awaited_parts
             why = data_text.why_data_unread(setup) if setup else "the settings cannot be used"
             words = data_text.reading_data_text(self.profile) if waits else why
@@ -200,23 +200,23 @@ The histogram has the rows by their tokens, up to the longest; what lies beyond 
             self.query_one("#sample", Lines).show_lines_of_any_width()
             self.query_one("#beside", Lines).show_lines_of_any_width()
         else:
-            one = training_epoch_size(setup)
-            time = self._pace.time_text(one.steps) if self._pace and one else ""
-            self.query_one("#set", Lines).show(lambda width: data_summary_lines(look, asked, one, time, width))
+            epoch = training_epoch_size(setup)
+            time = self._pace.time_text(epoch.steps) if self._pace and epoch else ""
+            self.query_one("#set", Lines).show(lambda width: data_summary_lines(report, question, epoch, time, width))
             self.query_one("#sample", Lines).show(
-                lambda width: self._samples_and_bad_rows_lines(look, asked, width, tall=tall, wide=wide)
+                lambda width: self._samples_and_bad_rows_lines(report, question, width, tall=tall, wide=wide)
             )
             reasons = findings if wide else ()
             self.query_one("#beside", Lines).show(
-                lambda width: join_panels(*_lines_beside_samples(look, asked, reasons, width)) if wide else []
+                lambda width: join_panels(*_lines_beside_samples(report, question, reasons, width)) if wide else []
             )
             self.query_one(StepBar).show_at_right(
-                styled((f"{data_text.data_title(look)}   {data_text.data_size_text(look)}", MUTED))
+                styled((f"{data_text.data_title(report)}   {data_text.data_size_text(report)}", MUTED))
             )
-        below = () if wide and look else findings
+        below = () if wide and report else findings
         self.query_one("#found", Lines).show(lambda width: data_finding_lines(below, width, tall=tall))
         self.query_one("#found").display = bool(below)
-        self.query_one("#side").set_class(not look, "covered")
+        self.query_one("#side").set_class(not report, "covered")
         self._show_hint()
 
     def _samples_and_bad_rows_lines(
@@ -244,10 +244,10 @@ The histogram has the rows by their tokens, up to the longest; what lies beyond 
 
     @property
     def _sample_index(self) -> int:
-        return min(self._sample, max(0, len(self._look.samples) - 1)) if self._look else 0
+        return min(self._sample, max(0, len(self._report.samples) - 1)) if self._report else 0
 
     def _show_hint(self) -> None:
-        samples = self._look.samples if self._look else ()
+        samples = self._report.samples if self._report else ()
         states = {piece.state for sample in samples for piece in sample.pieces}
         if self._findings and not self.has_class("-tall"):
             first = self._findings[0]
@@ -271,9 +271,9 @@ The histogram has the rows by their tokens, up to the longest; what lies beyond 
             at = parameters[0]
             return isinstance(at, int) and at < len(self._fixable_findings())
         if action == "show_next_sample":
-            return bool(self._look and len(self._look.samples) > 1)
+            return bool(self._report and len(self._report.samples) > 1)
         if action == "go_to_bad_rows_or_top":
-            return bool(self._look and self._look.problems) and not self.has_class("-wide")
+            return bool(self._report and self._report.problems) and not self.has_class("-wide")
         return True
 
     def _fixable_findings(self) -> tuple[Finding, ...]:
@@ -287,8 +287,8 @@ The histogram has the rows by their tokens, up to the longest; what lies beyond 
 
     def action_show_next_sample(self, by: int) -> None:
         """Show the next sample, or the one before."""
-        if self._look and self._look.samples:
-            self._sample = (self._sample_index + by) % len(self._look.samples)
+        if self._report and self._report.samples:
+            self._sample = (self._sample_index + by) % len(self._report.samples)
             self.update()
             self.query_one("#samples", ScrollingPage).scroll_home(animate=False)
 

@@ -40,13 +40,13 @@ class FilterLine(Widget):
         """Begin with everything; `placeholder` says what can be typed."""
         super().__init__(id="filter")
         self.text = ""
-        self._about = placeholder
-        self._aside = ""
+        self._placeholder = placeholder
+        self._count_text = ""
 
     def show_count(self, count_text: str) -> None:
         """Show how much there is."""
-        if count_text != self._aside:
-            self._aside = count_text
+        if count_text != self._count_text:
+            self._count_text = count_text
             self.refresh()
 
     def open_input(self) -> None:
@@ -84,14 +84,14 @@ class FilterLine(Widget):
     def render(self) -> Content:
         """Draw the line."""
         width = self.content_size.width
-        if not (self.text or self._aside):
+        if not (self.text or self._count_text):
             return Content()  # nothing is listed that could be filtered
-        words = fit(visible(self.text) or self._about, _FILTER_INPUT_WIDTH)
+        words = fit(visible(self.text) or self._placeholder, _FILTER_INPUT_WIDTH)
         field = words.pad_right(max(0, _FILTER_INPUT_WIDTH - words.cell_length))
         shown = field.stylize_before("b $field" if self.text else f"{MUTED} $field")
         return columns(
             width,
             (styled(("/", KEY_STYLE), " ", shown), _FILTER_INPUT_WIDTH + _CELLS_BEFORE_FILTER_INPUT),
             ("", 1),
-            (styled((self._aside, MUTED)), _FILTER_INPUT_WIDTH + 3 - width),
+            (styled((self._count_text, MUTED)), _FILTER_INPUT_WIDTH + 3 - width),
         )
