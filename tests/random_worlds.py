@@ -167,7 +167,7 @@ def _random_card_samples(
                 CardSample(
                     uuid=gpu.uuid,
                     memory_free=chance.randrange(1 << 34),
-                    use=chance.choice((None, 0, 97)),
+                    utilization=chance.choice((None, 0, 97)),
                     problem=chance.choice(("", "", "", "it has fallen off the bus [b]\x1b[2J")),
                 )
                 for gpu in machine.gpus

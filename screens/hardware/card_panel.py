@@ -71,7 +71,7 @@ def _utilization_lines(samples: Sequence[CardSample], width: int) -> list[Conten
     curves = card_curves(samples, now.memory_total or 0)
     used = used_memory(now)
     rows: tuple[tuple[str, Styled, str], ...] = (
-        ("Use", curves.use, text_with_unit(now.use, " %")),
+        ("Use", curves.utilization, text_with_unit(now.utilization, " %")),
         ("Memory", curves.memory, "" if used is None else f"{size_text(used)} of {size_text(now.memory_total)}"),
         ("Heat", curves.temperature, text_with_unit(now.temperature, " °C")),
         ("Power", curves.power, text_with_unit(now.power, " W")),

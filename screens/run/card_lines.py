@@ -49,15 +49,15 @@ def _card_line(sample: CardSample, earlier_samples: Sequence[CardSample], card_l
         return fit(styled(FAILED_MARK, " ", label, "  ", visible(sample.problem)), width)
     total = sample.memory_total or 0
     curves = card_curves(earlier_samples, total)
-    use = ("idle", MUTED) if sample.use == 0 else text_with_unit(sample.use, "%")
+    load = ("idle", MUTED) if sample.utilization == 0 else text_with_unit(sample.utilization, "%")
     hot = sample.temperature is not None and sample.temperature >= _MIN_HOT_CELSIUS
     heat = (
         styled(WARNING_MARK, f" {sample.temperature} °C") if hot else styled(text_with_unit(sample.temperature, " °C"))
     )
     cells: list[tuple[Styled, int]] = [
         (label, 13),
-        (curves.use, CURVE_BLOCK_COUNT),
-        (use, -5),
+        (curves.utilization, CURVE_BLOCK_COUNT),
+        (load, -5),
         ("", 2),
         (curves.memory, CURVE_BLOCK_COUNT),
         (_memory_text(sample), -14),
@@ -80,7 +80,7 @@ def _memory_text(sample: CardSample) -> str:
 
 def _hidden_cards_line(samples: Sequence[CardSample], width: int) -> Content:
     ranges = (
-        _value_range_text([sample.use for sample in samples], " %"),
+        _value_range_text([sample.utilization for sample in samples], " %"),
         _value_range_text([sample.temperature for sample in samples], " °C"),
         _value_range_text([sample.power for sample in samples], " W"),
     )

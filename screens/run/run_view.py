@@ -83,7 +83,7 @@ class RunView:
     def add_samples(self, samples: CardSamples) -> None:
         """Add the newest samples of the run's cards."""
         mine, now = self.samples_of_run(samples), time.monotonic()
-        if any((sample.use or 0) >= MIN_BUSY_GPU_PERCENT for sample in mine):
+        if any((sample.utilization or 0) >= MIN_BUSY_GPU_PERCENT for sample in mine):
             self._cards_busy_at = now
         self._history.add(mine, now)
 

@@ -41,7 +41,7 @@ class CardHistory:
 class CardCurves(NamedTuple):
     """The curves of a card's values, each one row of `CURVE_BLOCK_COUNT` cells; empty where nothing is reported."""
 
-    use: Styled
+    utilization: Styled
     memory: Styled
     temperature: Styled
     power: Styled
@@ -51,7 +51,7 @@ def card_curves(samples: Sequence[CardSample], memory_total: int) -> CardCurves:
     """Return the curves of a card's samples, the newest last; `memory_total` in bytes."""
     power = max([_MIN_CURVE_TOP_WATTS, *(sample.power or 0 for sample in samples)])
     return CardCurves(
-        use=_curve_in_one_row([sample.use for sample in samples], (0, 100)),
+        utilization=_curve_in_one_row([sample.utilization for sample in samples], (0, 100)),
         memory=_curve_in_one_row([used_memory(sample) for sample in samples], (0, memory_total or 1)),
         temperature=_curve_in_one_row(
             [sample.temperature for sample in samples], (_MIN_CURVE_CELSIUS, _MAX_CURVE_CELSIUS)

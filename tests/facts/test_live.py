@@ -112,7 +112,9 @@ def lost(text, uuid):
 def test_all_values_are_told(on):
     cards = on("seed-3090-gt1030-3090").until(lambda cards: len(cards) == 3)
     free = (24576 - 325 - 2) * MIB
-    assert [(one.memory_free, one.memory_total, one.use, one.temperature, one.power) for one in cards.values()] == [
+    assert [
+        (one.memory_free, one.memory_total, one.utilization, one.temperature, one.power) for one in cards.values()
+    ] == [
         (free, 24576 * MIB, 0, 31, 14),
         ((2048 - 60 - 310) * MIB, 2048 * MIB, 3, 38, None),
         (free, 24576 * MIB, 0, 29, 17),
@@ -134,10 +136,10 @@ def test_only_changes_are_told(on):
 def test_a_change_is_told(on):
     sampling = on(TWO)
     before = sampling.until(whole(BUSY, IDLE))
-    assert (before[BUSY].use, before[BUSY].temperature, before[BUSY].power) == (97, 71, 338)
+    assert (before[BUSY].utilization, before[BUSY].temperature, before[BUSY].power) == (97, 71, 338)
     sampling.put(changed(TWO, BUSY, use=12, temperature=55, power=107, used="500 MiB"))
     free = (24576 - 325 - 500) * MIB
-    now = CardSample(uuid=BUSY, memory_free=free, memory_total=24576 * MIB, use=12, temperature=55, power=107)
+    now = CardSample(uuid=BUSY, memory_free=free, memory_total=24576 * MIB, utilization=12, temperature=55, power=107)
     assert sampling.until(lambda cards: cards[BUSY] == now)[IDLE] == before[IDLE]
 
 
@@ -150,7 +152,7 @@ def test_a_lost_card_says_so_and_the_others_go_on(on):
     assert "lost" in after[IDLE].problem
     assert after[BUSY] == before[BUSY]
     sampling.put(lost(changed(TWO, BUSY, use=5), IDLE))
-    after = sampling.until(lambda cards: cards[BUSY].use == 5)
+    after = sampling.until(lambda cards: cards[BUSY].utilization == 5)
     assert (after[BUSY].problem, after[IDLE].memory_total) == ("", before[IDLE].memory_total)
     sampling.put(TWO)
     assert sampling.until(lambda cards: not cards[IDLE].problem)[IDLE] == before[IDLE]
@@ -161,12 +163,12 @@ def test_a_lost_card_says_so_and_the_others_go_on(on):
 def test_a_hanging_card_stops_no_other(on, key):
     sampling = on(changed(TWO, IDLE, **{key: "!HANG"}))
     cards = sampling.until(lambda cards: BUSY in cards)
-    assert (cards[BUSY].use, cards[BUSY].problem) == (97, "")
+    assert (cards[BUSY].utilization, cards[BUSY].problem) == (97, "")
     cards = sampling.until(lambda cards: cards[IDLE].problem)
     assert cards[IDLE] == CardSample(uuid=IDLE, problem=NO_RESPONSE_PROBLEM)
     assert cards[BUSY].problem == ""
     sampling.put(changed(changed(TWO, IDLE, **{key: "!HANG"}), BUSY, use=3))
-    assert sampling.until(lambda cards: cards[BUSY].use == 3)[IDLE].problem == NO_RESPONSE_PROBLEM
+    assert sampling.until(lambda cards: cards[BUSY].utilization == 3)[IDLE].problem == NO_RESPONSE_PROBLEM
 
 
 @pytest.mark.whole
@@ -179,7 +181,7 @@ def test_a_card_that_begins_to_hang_keeps_its_values(on):
 
 
 def test_each_value_fails_alone(on):
-    keys = {"memory": "memory_total", "use": "use", "temperature": "temperature", "power": "power"}
+    keys = {"memory": "memory_total", "use": "utilization", "temperature": "temperature", "power": "power"}
     text = "".join(f"[card]\nuuid = GPU-{at}\nmemory = 9 MiB\nuse = 1\ntemperature = 2\npower = 3\n" for at in keys)
     for at in keys:
         text = changed(text, f"GPU-{at}", **{at: "!UNKNOWN"})
@@ -211,7 +213,7 @@ def test_instances_of_a_divided_card(on):
     assert small == CardSample(
         uuid="MIG-11111111-1111-5111-8111-111111111111", memory_free=free, memory_total=total, temperature=44, power=130
     )
-    assert (large.memory_total, large.temperature, large.use) == (40192 * MIB, 44, None)
+    assert (large.memory_total, large.temperature, large.utilization) == (40192 * MIB, 44, None)
     assert (undivided.memory_total, undivided.temperature) == (81920 * MIB, None)
     assert empty.uuid == "GPU-a1000000-3333-4222-8333-444444444444"
 

@@ -82,7 +82,7 @@ async def test_where_there_is_no_room_the_hint_says_it(machine, capability, says
 
 
 def test_what_the_driver_reports_is_said_and_nothing_else():
-    now = CardSample(uuid="u", memory_free=4 * GIB, memory_total=24 * GIB, use=97, temperature=71, power=340)
+    now = CardSample(uuid="u", memory_free=4 * GIB, memory_total=24 * GIB, utilization=97, temperature=71, power=340)
     link = PcieLink(generation=1, width=8, generation_max=4, width_max=16)
     card = msgspec.structs.replace(
         THREE_CARDS[0], pcie=link, peers=(2, 3), throttled_by=("power cap",), sm_clock_max=2100, nvlinks=1,

@@ -269,7 +269,7 @@ async def test_the_end_of_a_watched_run_rings(machine, tmp_path, monkeypatch, se
 @pytest.mark.whole
 async def test_the_cards_of_a_live_run_have_their_number_and_name(seed, tmp_path, monkeypatch):
     samples = tuple(
-        CardSample(uuid=uuid, memory_free=10 * GIB, memory_total=24 * GIB, use=use, temperature=71, power=338)
+        CardSample(uuid=uuid, memory_free=10 * GIB, memory_total=24 * GIB, utilization=use, temperature=71, power=338)
         for uuid, use in ((UUIDS[0], 95), (UUIDS[1], 95), ("GPU-other", 55))
     )
     monkeypatch.setattr(live_samples, "yield_changed_samples", lambda _cancelled: iter((samples,)))
@@ -315,7 +315,8 @@ def test_a_speed_is_told_in_what_is_more_than_one(per_second, word, text):
 
 def cards(count: int) -> tuple[CardSample, ...]:
     return tuple(
-        CardSample(uuid=f"{n}", use=90 + n, power=300, memory_free=n * GIB, memory_total=80 * GIB) for n in range(count)
+        CardSample(uuid=f"{n}", utilization=90 + n, power=300, memory_free=n * GIB, memory_total=80 * GIB)
+        for n in range(count)
     )
 
 
@@ -332,8 +333,8 @@ def test_many_cards_are_folded_and_those_that_fail_come_first():
 def test_the_curve_of_a_card_has_one_block_for_each_span():
     history = CardHistory()
     for second in range(int(SECONDS_PER_CURVE_BLOCK * 3)):
-        history.add((CardSample(uuid="a", use=second),), float(second))
-    assert [sample.use for sample in history.samples_of_card("a")] == [
+        history.add((CardSample(uuid="a", utilization=second),), float(second))
+    assert [sample.utilization for sample in history.samples_of_card("a")] == [
         SECONDS_PER_CURVE_BLOCK * number - 1 for number in (1, 2, 3)
     ]
 

@@ -158,7 +158,10 @@ async def test_what_the_cards_do_is_shown_as_it_changes(seed, monkeypatch):
         await wait_for_text(pilot, "See it work", during=True)
         await pilot.press("enter")
         for sample, words in (
-            (CardSample(uuid=UUIDS[0], memory_free=5 * GIB, use=97, temperature=71, power=320), "97 % 71 °C 320 W"),
+            (
+                CardSample(uuid=UUIDS[0], memory_free=5 * GIB, utilization=97, temperature=71, power=320),
+                "97 % 71 °C 320 W",
+            ),
             (CardSample(uuid=UUIDS[0], memory_free=5 * GIB, problem="it has fallen off the bus"), "fallen off the bus"),
         ):
             told.put((sample,))

@@ -157,7 +157,7 @@ def pci_address(gpu: Gpu) -> str:
 
 def card_load_text(sample: CardSample) -> str:
     """Return a card's load, temperature and power, as far as the driver reports them."""
-    values = ((sample.use, "%"), (sample.temperature, "°C"), (sample.power, "W"))
+    values = ((sample.utilization, "%"), (sample.temperature, "°C"), (sample.power, "W"))
     return " ".join(f"{value} {unit}" for value, unit in values if value is not None)
 
 

@@ -22,21 +22,21 @@ _NVIDIA_SMI_SECONDS = 30.0
 _NVIDIA_SMI_QUERY = ("--query-gpu=uuid,memory.free,utilization.gpu,temperature.gpu", "--format=csv,noheader,nounits")
 _MIB = 2**20
 # The two are not read at the same moment.
-_MAX_MEMORY_DIFFERENCE, _MAX_USE_DIFFERENCE, _MAX_TEMPERATURE_DIFFERENCE = 64 * _MIB, 20, 5
+_MAX_MEMORY_DIFFERENCE, _MAX_UTILIZATION_DIFFERENCE, _MAX_TEMPERATURE_DIFFERENCE = 64 * _MIB, 20, 5
 
 
 class _CardReading(Struct, frozen=True, kw_only=True):
     """Free memory in bytes, utilization in % and temperature in °C of a card; None is not told."""
 
     memory_free: int | None
-    use: int | None
+    utilization: int | None
     temperature: int | None
 
     @property
     def text(self) -> str:
         """The reading in words."""
         free = "?" if self.memory_free is None else f"{self.memory_free // _MIB} MiB"
-        return f"{free} free, {_text(self.use)} %, {_text(self.temperature)} °C"
+        return f"{free} free, {_text(self.utilization)} %, {_text(self.temperature)} °C"
 
 
 def sample_claims(profile: Profile, run_context: ShortRunContext) -> Iterator[Claim]:
@@ -61,14 +61,16 @@ def _busy_card_claim(gpu: Gpu, load: threading.Thread) -> Claim:
     for samples in yield_changed_samples(lambda: steady.is_set() or not load.is_alive()):
         sampled = next((sample for sample in samples if sample.uuid == gpu.uuid), sampled)
         # Of a card that idles both say 0 %, and what has just begun still changes.
-        if sampled and sampled.use != 0 and timer.ident is None:
+        if sampled and sampled.utilization != 0 and timer.ident is None:
             timer.start()
     if sampled is None or timer.ident is None:
         return untested_claim(claim, "it was not busy" if sampled else "the driver gave no sample")
     shown = _read_nvidia_smi().get(gpu.uuid)
     if shown is None:
         return untested_claim(claim, "nvidia-smi does not list it")
-    own = _CardReading(memory_free=sampled.memory_free, use=sampled.use, temperature=sampled.temperature)
+    own = _CardReading(
+        memory_free=sampled.memory_free, utilization=sampled.utilization, temperature=sampled.temperature
+    )
     return checked_claim(claim, shown.text, own.text, holds=_are_close(own, shown))
 
 
@@ -76,7 +78,7 @@ def _are_close(own: _CardReading, shown: _CardReading) -> bool:
     """Return whether two readings agree; what one of them does not tell is none of them."""
     pairs = (
         (own.memory_free, shown.memory_free, _MAX_MEMORY_DIFFERENCE),
-        (own.use, shown.use, _MAX_USE_DIFFERENCE),
+        (own.utilization, shown.utilization, _MAX_UTILIZATION_DIFFERENCE),
         (own.temperature, shown.temperature, _MAX_TEMPERATURE_DIFFERENCE),
     )
     return all(one is None or other is None or abs(one - other) <= most for one, other, most in pairs)
@@ -89,9 +91,9 @@ def _read_nvidia_smi() -> dict[str, _CardReading]:
     for line in result.stdout.decode("utf-8", "replace").splitlines():
         uuid, *cells = (cell.strip() for cell in line.split(","))
         if len(cells) == 3:
-            free, use, temperature = map(_number_or_none, cells)
+            free, utilization, temperature = map(_number_or_none, cells)
             readings[uuid] = _CardReading(
-                memory_free=None if free is None else free * _MIB, use=use, temperature=temperature
+                memory_free=None if free is None else free * _MIB, utilization=utilization, temperature=temperature
             )
     return readings
 

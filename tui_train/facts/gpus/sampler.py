@@ -79,7 +79,7 @@ class _SampledCard:
                     uuid=uuid,
                     memory_free=memory.free // _MIB * _MIB if memory and memory.total else None,
                     memory_total=memory.total // _MIB * _MIB if memory and memory.total else None,
-                    use=None if rates is None else rates.gpu,
+                    utilization=None if rates is None else rates.gpu,
                     temperature=temperature,
                     power=None if power is None else round(power / 1000),
                     problem=instance_query.problem or board_query.problem,

@@ -17,7 +17,7 @@ class CardSample(Struct, frozen=True, kw_only=True):
     uuid: str
     memory_free: int | None = None
     memory_total: int | None = None
-    use: int | None = None
+    utilization: int | None = None
     temperature: int | None = None
     power: int | None = None
     problem: str = ""
