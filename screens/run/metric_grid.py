@@ -178,7 +178,7 @@ def _series_of_pair(pair: MetricPair, *, with_range: bool = False) -> list[PlotS
     drawn = []
     if pair.train:
         buckets = pair.train.all_buckets()
-        if with_range and any(bucket.values > 1 for bucket in buckets):
+        if with_range and any(bucket.value_count > 1 for bucket in buckets):
             drawn += [
                 PlotSeries(_bucket_points(buckets, "low"), MUTED),
                 PlotSeries(_bucket_points(buckets, "high"), MUTED),
@@ -200,5 +200,5 @@ def _numbers_line(series: MetricSeries, width: int, *, is_named: bool) -> Conten
     for label, value in (("mean of last 10 %", found.mean_last_tenth), ("min", found.minimum), ("max", found.maximum)):
         pieces += [(f"   {label} ", MUTED), metric_value_text(value)]
     left_out = f", {found.non_finite_count} not finite" if found.non_finite_count else ""
-    many = "value" if found.values == 1 else "values"
-    return fit(styled(*pieces, (f"   {grouped_digits(found.values)} {many}{left_out}", MUTED)), width)
+    many = "value" if found.value_count == 1 else "values"
+    return fit(styled(*pieces, (f"   {grouped_digits(found.value_count)} {many}{left_out}", MUTED)), width)

@@ -180,7 +180,7 @@ def test_metrics_and_their_buckets_are_bounded_and_keep_their_extremes():
     series = found.named("x")
     assert len(found.series) == metric_series.MAX_METRICS
     assert len(series.buckets) <= 400
-    assert sum(bucket.values for bucket in series.all_buckets()) == 100_000
+    assert sum(bucket.value_count for bucket in series.all_buckets()) == 100_000
     assert (min(bucket.low for bucket in series.buckets), max(bucket.high for bucket in series.buckets)) == (0, 999)
     assert series.last == (100_000, 0.0)
 
@@ -216,7 +216,7 @@ def test_many_values_keep_count_extremes_and_mean(told, piece):
         builder = MetricsBuilder(builder.metrics())
     buckets = builder.metrics().named("x").all_buckets()
     assert len(buckets) <= 401
-    assert sum(bucket.values for bucket in buckets) == len(told)
+    assert sum(bucket.value_count for bucket in buckets) == len(told)
     assert min(bucket.low for bucket in buckets) == min(told)
     assert max(bucket.high for bucket in buckets) == max(told)
     assert sum(bucket.total for bucket in buckets) == pytest.approx(math.fsum(told), abs=1e-3)

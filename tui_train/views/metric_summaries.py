@@ -33,7 +33,7 @@ class MetricSummary(Struct, frozen=True, kw_only=True):
     mean_last_tenth: float | None
     minimum: float | None
     maximum: float | None
-    values: int
+    value_count: int
     first_step: int
     non_finite_count: int
 
@@ -81,10 +81,10 @@ def metric_pairs(metrics: Metrics) -> list[MetricPair]:
 def summarize_metric(series: MetricSeries) -> MetricSummary:
     """Return the summary of a metric."""
     buckets, (step, last) = series.all_buckets(), series.last
-    count = sum(bucket.values for bucket in buckets)
+    count = sum(bucket.value_count for bucket in buckets)
     wanted, total, taken = max(1, math.ceil(count * _TAIL_SHARE)), 0.0, 0
     for bucket in reversed(buckets):
-        total, taken = total + bucket.total, taken + bucket.values
+        total, taken = total + bucket.total, taken + bucket.value_count
         if taken >= wanted:
             break
     newest_is_number = math.isfinite(last)
@@ -95,7 +95,7 @@ def summarize_metric(series: MetricSeries) -> MetricSummary:
         mean_last_tenth=total / taken if taken else None,
         minimum=min((bucket.low for bucket in buckets), default=None),
         maximum=max((bucket.high for bucket in buckets), default=None),
-        values=count,
+        value_count=count,
         first_step=buckets[0].first if buckets else step,
         non_finite_count=series.left_out + (not newest_is_number),
     )

@@ -98,7 +98,7 @@ def _table_row(summary: MetricSummary) -> tuple[str, ...]:
 
 def _bucket_rows(series: MetricSeries) -> list[tuple[int, int, int, float, float, float]]:
     return [
-        (bucket.first, bucket.last, bucket.values, bucket.low, bucket.mean, bucket.high)
+        (bucket.first, bucket.last, bucket.value_count, bucket.low, bucket.mean, bucket.high)
         for bucket in series.all_buckets()
     ]
 
@@ -112,7 +112,7 @@ def _metric_answer(series: MetricSeries) -> MetricAnswer:
         mean_of_last_tenth=summary.mean_last_tenth,
         min=summary.minimum,
         max=summary.maximum,
-        values=summary.values,
+        values=summary.value_count,
         not_finite=summary.non_finite_count,
         buckets=tuple(BucketAnswer(*row) for row in _bucket_rows(series)),
     )

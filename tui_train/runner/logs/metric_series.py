@@ -29,7 +29,7 @@ class MetricBucket(NamedTuple):
 
     first: int
     last: int
-    values: int
+    value_count: int
     low: float
     high: float
     total: float
@@ -37,7 +37,7 @@ class MetricBucket(NamedTuple):
     @property
     def mean(self) -> float:
         """The mean of its values."""
-        return self.total / self.values
+        return self.total / self.value_count
 
 
 class MetricSeries(NamedTuple):
@@ -200,7 +200,7 @@ def _filled_buckets(
     """Return the buckets with more values, and how many each takes: where there are too many, twice as many."""
     buckets, size, at = [*series.buckets], series.values_per_bucket, 0
     while at < len(steps):
-        room = size - buckets[-1].values if buckets else 0
+        room = size - buckets[-1].value_count if buckets else 0
         if room <= 0 and len(buckets) >= _MAX_BUCKETS:
             buckets = [_joined_buckets(*pair) for pair in zip(buckets[::2], buckets[1::2])]
             size *= 2
@@ -232,7 +232,7 @@ def _joined_buckets(first: MetricBucket, second: MetricBucket) -> MetricBucket:
     return MetricBucket(
         first.first,
         second.last,
-        first.values + second.values,
+        first.value_count + second.value_count,
         min(first.low, second.low),
         max(first.high, second.high),
         first.total + second.total,
