@@ -248,7 +248,7 @@ class LogPane(Vertical):
         if self._filtered:
             self._apply_filter()
 
-    @on(LogView.Moved)
+    @on(LogView.ViewChanged)
     def _show_title_and_position(self) -> None:
         """Show the name of the log and the position in it."""
         words = "  ".join(filter(None, self._log_position_texts()))

@@ -73,7 +73,7 @@ class LogView(Widget, can_focus=True):
         Binding("x", "toggle_raw_lines", "Lines as they are written", show=False),
     ]
 
-    class Moved(Message):
+    class ViewChanged(Message):
         """The view shows something else, or the log has grown."""
 
     class Replaced(Message):
@@ -246,7 +246,7 @@ class LogView(Widget, can_focus=True):
         self._top = rows[0].place if rows else RowPosition(0)
         self._rows = rows
         self._draw()
-        self.post_message(self.Moved())
+        self.post_message(self.ViewChanged())
 
     def _draw(self) -> None:
         width, height = self.size
