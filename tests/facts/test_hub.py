@@ -574,7 +574,7 @@ async def test_a_model_is_chosen_from_the_cache_or_typed_by_its_id(tmp_path, hub
     async with app.run_test(size=(80, 40)) as pilot:
         await press_keys("enter")(pilot)
         app.edits.set_profile(profile(TRL))
-        await press_keys("enter", "m")(pilot)
+        await press_keys("enter", "up", "m")(pilot)
         shown = [str(option.prompt).split() for option in app.screen.query_one(OptionList).options]
         assert [(words[0], "fp32" in words, "lacks" in words) for words in shown] == [
             ("acme/kept", True, False),

@@ -32,6 +32,7 @@ PRESET_CANNOT_RESUME_REASON = (
 FETCH_MARK_FILE = "fetched"
 # A folder of more files than that is counted no further.
 _MAX_FILES_COUNTED = 5000
+_COMPLETE_CHECKPOINT_TEXT = "complete checkpoint"
 
 
 class SavedCheckpoint(Struct, frozen=True, kw_only=True):
@@ -46,7 +47,7 @@ class RunOutput(Struct, frozen=True, kw_only=True):
     """Content of the output folder of a run, whose own is `folder`; None for what is not there.
 
     All paths are those on `host` (empty: this machine); `fetched` is where results from there are here;
-    `fetching` are the bytes of those that are on their way (None: none are). `awaited` is what a checkpoint would be,
+    `fetching` are the bytes of those that are on their way (None: none are). `awaited` is what a checkpoint is called,
     empty where the preset knows of none.
     """
 
@@ -95,7 +96,7 @@ def why_not_resumable(run: RunFolder, status: RunStatus) -> str:
     if how == "by itself" or newest_checkpoint(run, position):
         return ""
     awaited = find_run_output(run, position).awaited
-    return NO_CHECKPOINT_REASON + (f": none is a {awaited}" if awaited else "")
+    return NO_CHECKPOINT_REASON + (f": none is a {awaited}" if awaited not in {"", _COMPLETE_CHECKPOINT_TEXT} else "")
 
 
 def newest_checkpoint(run: RunFolder, attempt_position: int) -> str:
@@ -128,12 +129,15 @@ def find_run_output(run: RunFolder, attempt_position: int) -> RunOutput:
         folder=str(run.path),
         output=output,
         checkpoint=_saved_checkpoint(newest),
-        awaited=_checkpoint_rule_text(rule) if rule else "",
+        awaited=_awaited_checkpoint_text(run, rule) if rule else "",
     )
 
 
-def _checkpoint_rule_text(rule: CheckpointRule) -> str:
-    """Return what a complete checkpoint is called and holds: `checkpoint-STEP with trainer_state.json`."""
+def _awaited_checkpoint_text(run: RunFolder, rule: CheckpointRule) -> str:
+    """Return what a user's own script has to write: `checkpoint-STEP with trainer_state.json`; other trainers do."""
+    profile = run.read_profile()
+    if profile is None or profile.trainer.kind != "script":
+        return _COMPLETE_CHECKPOINT_TEXT
     holds = f" with {' and '.join(rule.complete)}" if rule.complete else ""
     return visible((rule.file or f"{rule.prefix}STEP{rule.suffix}") + holds)
 
