@@ -75,6 +75,8 @@ class ProfileEdits:
     def set_posted_profile(self, event: SetProfile) -> None:
         """Replace the profile: by one that was opened or saved, a draft, or that of a run."""
         self.set_profile(event.profile, save_as_draft=event.save_as_draft)
+        if event.run or not event.save_as_draft:
+            self._app.run_being_edited = event.run
         if event.saved:
             self._opened_profile = event.profile
 
@@ -103,7 +105,10 @@ class ProfileEdits:
             self._opened_profile = profile
         if profile == self._app.profile:
             return
-        if not key or key != self.edited_key:
+        if not save_as_draft:
+            # What was edited before is another training: it is had back by its own name, or as the draft.
+            self._undo_stack = []
+        elif not key or key != self.edited_key:
             self._undo_stack = [*self._undo_stack[-_MAX_UNDO_STEPS:], self._app.profile]
         self.edited_key = key
         if key != _WEBHOOK_KEY:

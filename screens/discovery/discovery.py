@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from tui_train.facts.types import Facts, Machine
     from tui_train.places.help_question import ScriptHelpQuestion
     from tui_train.places.place import Place
+    from tui_train.runs.run_folders import RunFolder
     from tui_train.setup.setup import Setup
 
     from ..install.installation import Installation
@@ -83,6 +84,7 @@ class DiscoveryApp(GuardedApp):
         self._query_numbers_before_switch: dict[str, int] = {}  # what was asked of the machine before this one
         self._machine_read: Machine | None = None
         self._wants_samples = False
+        self.run_being_edited: RunFolder | None = None  # whose profile was opened last; None: that of no run
         self.typed_host = ""  # the one that is saved once it answers
         self._names_there: RemoteFolderNames | None = None
 

@@ -16,6 +16,7 @@ from .start_options import START_OPTIONS
 if TYPE_CHECKING:
     from tui_train.actions.command_import.table import Import
     from tui_train.profile.types import Profile
+    from tui_train.runs.run_folders import RunFolder
 
 _PATH_QUESTION = """Data, a .py script, a .toml profile, a model (folder or ORG/NAME), or a torchrun command:
 
@@ -26,10 +27,16 @@ class NewTrainingScreen(WizardScreen):
     """A screen from which a new training is started."""
 
     def open_step_with_profile(
-        self, profile: "Profile", step: str = "hardware", *, save_as_draft: bool = True, notice: str = ""
+        self,
+        profile: "Profile",
+        step: str = "hardware",
+        *,
+        save_as_draft: bool = True,
+        notice: str = "",
+        run: "RunFolder | None" = None,
     ) -> None:
         """Open a step with a profile, and say something there."""
-        self.post_message(SetProfile(profile, save_as_draft=save_as_draft))
+        self.post_message(SetProfile(profile, save_as_draft=save_as_draft, run=run))
         self.post_message(OpenStep(step, self, notice))
 
     def action_choose_start_option(self) -> None:

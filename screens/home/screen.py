@@ -492,16 +492,16 @@ on each panel and group, which goes there, q quit."""
 
     def action_edit(self) -> None:
         """Open the profile of the run, or the profile, at its recipe."""
-        run = self._run_at_cursor
-        self._open_step_with_saved_profile(
-            str(run.run.profile) if run else self.state.profile_name_at(self._cursor_row_key), "recipe"
-        )
+        digest = self._run_at_cursor
+        run = digest.run if digest else None
+        name = str(run.profile) if run else self.state.profile_name_at(self._cursor_row_key)
+        self._open_step_with_saved_profile(name, "recipe", run)
 
-    def _open_step_with_saved_profile(self, reference: str, step: str) -> None:
+    def _open_step_with_saved_profile(self, reference: str, step: str, run: "RunFolder | None" = None) -> None:
         from tui_train.profile import store
 
         # What is only looked at takes no draft away.
-        self.open_step_with_profile(store.load_profile_file(reference), step, save_as_draft=False)
+        self.open_step_with_profile(store.load_profile_file(reference), step, save_as_draft=False, run=run)
 
     # Starting and stopping
 

@@ -84,7 +84,7 @@ class PlanScreen(StepScreen):
         self._preview_content = PreviewContent()
         self._fixes: tuple[Fix | None, ...] = ()  # of F2 and the keys after it
         self._previous: PreviousRun | None = None
-        self._previous_asked_for: str | None = None
+        self._previous_asked_for: tuple[str, RunFolder | None] | None = None
         self._shows_changes = False  # the files are those that the run before had otherwise
         self._files_opened = False  # the files take the place of what is said
 
@@ -121,9 +121,10 @@ class PlanScreen(StepScreen):
                 styled(f"Looking at {self.wizard.other_machine_name or 'this machine'} …")
             )
             return
-        if self._previous_asked_for != self.profile.name and not self.wizard.other_machine_name:
-            self._previous_asked_for = self.profile.name
-            self._find_previous_run(self.profile, self._run_of_opening_screen())
+        asked = self.profile.name, self.wizard.run_being_edited
+        if self._previous_asked_for != asked and not self.wizard.other_machine_name:
+            self._previous_asked_for = asked
+            self._find_previous_run(self.profile, self.wizard.run_being_edited)
         if self._planned_from != (self.profile, self.facts):
             is_edited = self._planned_from is None or self._planned_from[0] != self.profile
             self._planned_from = (self.profile, self.facts)
@@ -206,11 +207,6 @@ class PlanScreen(StepScreen):
     @work(thread=True, exclusive=True, group="previous")
     def _find_previous_run(self, profile: Profile, edited: RunFolder | None) -> None:
         self.post_message(PreviousRunRead(find_previous_run(profile, edited)))
-
-    def _run_of_opening_screen(self) -> RunFolder | None:
-        """Return the run from which these steps were opened, None for none."""
-        runs = (getattr(screen, "run", None) for screen in reversed(self.app.screen_stack))
-        return next((run for run in runs if isinstance(run, RunFolder)), None)
 
     @on(PreviousRunRead)
     def _show_previous_run(self, event: PreviousRunRead) -> None:

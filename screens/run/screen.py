@@ -513,14 +513,14 @@ When a run ends while you watch, the terminal rings and gets a notification (OSC
                 self._open_fix(*found)
 
     def _open_fix(self, profile: Profile, change: Change) -> None:
-        self.post_message(SetProfile(profile))
+        self.post_message(SetProfile(profile, run=self.run))
         self.post_message(OpenStep("preview", self))
         # After the preview is there, which shows what was changed.
         self.post_message(ApplyFix(change))
 
     def action_edit(self) -> None:
         """Open the steps with the values of this run."""
-        self.post_message(SetProfile(store.load_profile_file(str(self.run.profile)), save_as_draft=False))
+        self.post_message(SetProfile(store.load_profile_file(str(self.run.profile)), save_as_draft=False, run=self.run))
         self.post_message(OpenStep("recipe", self))
 
     def action_open_script(self) -> None:

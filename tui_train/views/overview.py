@@ -92,9 +92,11 @@ def _model_line(setup: Setup) -> OverviewLine:
     if asked.settings and asked.settings.trained == "lora":
         note.append(f"LoRA rank {asked.settings.lora_rank}")
     if estimate and estimate.trained_count != estimate.parameters:
-        note.append(
-            f"{short_count_text(estimate.trained_count)} of {short_count_text(estimate.parameters)} parameters learn"
+        # An adapter's are new ones beside those of the model.
+        total = estimate.parameters + (
+            estimate.trained_count if asked.settings and asked.settings.trained == "lora" else 0
         )
+        note.append(f"{short_count_text(estimate.trained_count)} of {short_count_text(total)} parameters learn")
     elif estimate:
         note.append(f"{short_count_text(estimate.parameters)} parameters")
     note.append(setup.effective_values["precision"].other_form_text or recipe.precision or "")
