@@ -412,7 +412,9 @@ def test_a_traceback_that_is_drawn_as_a_box_names_the_place():
     box = (
         "╭── Traceback (most recent call last) ──╮\n│ /home/ann/train.py:12 in load          │\n╰────╯\nKeyError: 'a'\n"
     )
-    assert said(box).remedy.startswith("Look at line 12 of /home/ann/train.py, in load, ")
+    found = said(box)
+    assert found.remedy.startswith("Look at line 12 of /home/ann/train.py, in load, ")
+    assert found.cause == "The script looks for 'a', and it is not there: KeyError."
 
 
 def test_a_failure_is_headed_in_words():

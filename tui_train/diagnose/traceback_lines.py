@@ -17,6 +17,7 @@ _DIRECT_CAUSE_PREFIX = "The above exception was the direct cause"
 _CHAINED_TRACEBACK_PREFIXES = ("During handling of the above exception", _DIRECT_CAUSE_PREFIX)
 _FRAME_PATTERN = re.compile(r'\s+File "(?P<file>[^"]+)", line (?P<line>\d+)(?:, in (?P<function>.+))?')
 # In a traceback that rich drew.
+_BOX_EDGES = ("│", "╰")
 _BOXED_FRAME_PATTERN = re.compile(r"\s*│ (?P<file>/[^│:]+\.py):(?P<line>\d+) in (?P<function>[^\s│]+)")
 # Libraries, the standard library, code that came with a model or that Unsloth wrote, what has no file, and what each
 # Python of a run begins with. The last is a command that an installer wrote.
@@ -81,7 +82,7 @@ def frames_before(lines: Sequence[LogLine], error_line: LogLine) -> list[Traceba
     for text in _traceback_texts_before(lines, error_line):
         if frame := _parse_frame(text):
             frames.append(frame)
-        elif frames and not text.lstrip().startswith("│"):
+        elif frames and not text.lstrip().startswith(_BOX_EDGES):
             frames[-1] = structs.replace(frames[-1], code=(*frames[-1].code, text))
     return frames
 
