@@ -159,18 +159,20 @@ def test_where_pytorchs_index_cannot_be_reached_pips_own_is_tried_and_said(tmp_p
 
 
 @pytest.mark.parametrize(
-    ("cuda", "recipe", "listed", "said"),
+    ("cuda", "recipe", "module", "said"),
     [
-        ("", "", "{}", ""),
-        ("12.9", "", "{}", "the index has torch 2.13.0 only, which cannot use GPUs"),
-        ("", "qwen", '{"recipes": {"qwen": ["lora"]}}', ""),
-        ("", "qwen", '{"recipes": {"llama": ["lora"]}}', "NeMo does not work in it: it has no qwen"),
-        ("", "qwen", '{"problem": "ImportError: apex"}', "NeMo does not work in it: ImportError: apex"),
+        ("", "", "", ""),
+        ("12.9", "", "", "the index has torch 2.13.0 only, which cannot use GPUs"),
+        ("", "qwen", "class qwen: finetune_recipe = print", ""),
+        ("", "qwen", "class llama: finetune_recipe = print", "NeMo does not work in it: it has no qwen"),
+        ("", "qwen", "raise ImportError('apex')", "NeMo does not work in it: ImportError: apex"),
     ],
 )
-def test_what_was_made_is_checked(tmp_path, cuda, recipe, listed, said):
+def test_what_was_made_is_checked(tmp_path, cuda, recipe, module, said):
     (tmp_path / "torch.py").write_text("class version: cuda = None\n__version__ = '2.13.0'\n")
-    command = [sys.executable, "-c", making._CHECK_CODE, cuda, recipe, f"print('a word'); print({listed!r})"]
+    (tmp_path / "nemo" / "collections").mkdir(parents=True)
+    (tmp_path / "nemo" / "collections" / "llm.py").write_text(f"print('a word')\n{module}\n")
+    command = [sys.executable, "-c", making._CHECK_CODE, cuda, recipe, making._recipes_program_text()]
     variables = {**os.environ, "PYTHONPATH": str(tmp_path)}
     done = subprocess.run(command, env=variables, capture_output=True, text=True, check=False)
     assert done.stderr.strip() == said

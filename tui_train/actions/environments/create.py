@@ -46,9 +46,9 @@ print(f"torch {torch.__version__} is imported", flush=True)
 if recipe:
     command = [sys.executable, "-B", "-c", recipes_program]
     listed = json.loads(subprocess.run(command, capture_output=True).stdout.splitlines()[-1])
-    if recipe not in listed.get("recipes", ()):
+    if recipe not in listed.get("tasks", ()):
         sys.exit(f"NeMo does not work in it: {listed.get('problem') or 'it has no ' + recipe}")
-    print(f"NeMo has {len(listed['recipes'])} recipes, {recipe} among them")
+    print(f"NeMo has {len(listed['tasks'])} recipes, {recipe} among them")
 """
 # pip is to install into the environment, whatever the user has set for it.
 _PIP_VARIABLES = {"PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_USER": "0", "PIP_TARGET": ""}
