@@ -15,6 +15,8 @@ from tui_train.diagnose.traceback_lines import library_of_file
 from tui_train.diagnose.types import HEADING_BY_FAILURE, failure_heading
 
 NAMED = [
+    ("ValueError: The specified `pad_token` ('<pad>') is not found in the vocabulary of the given `processing_class`.",
+     "tokenizer_pad_token", ("or not the one that is named",)),
     ("UserWarning: CUDA initialization: The NVIDIA driver on your system is too old (found version 11040).",
      "cuda_driver_too_old", ("CUDA 11.4", "CUDA 11.4 or older")),
     ("NVIDIA GeForce RTX 5090 with CUDA capability sm_120 is not compatible with the current PyTorch installation.",
