@@ -427,4 +427,4 @@ def test_a_script_that_fails_says_why(tmp_path):
     said, _ = done.communicate(timeout=120)
     assert done.returncode == 1
     assert "Its log: /" in said
-    assert "No trial could be timed: JSON is malformed: Expecting value, at line 1, column 1" in said
+    assert "No trial could be timed: JSON is malformed: Expecting value: line 1 column 1 (char 0)" in said

@@ -859,7 +859,7 @@ async def test_what_is_edited_of_a_run_is_kept_as_the_draft_and_said(run_of):
         await wait_for_text(pilot, "kept as the draft")
         await wait_for_text(pilot, "Continue the draft")
         await press_keys("end", "up", "enter")(pilot)
-        await wait_for_text(pilot, "● 1 Hardware")
+        await wait_for_text(pilot, "● 2 Backend")
         assert app.profile.trainer.arguments[-1] == "42"
 
 
@@ -918,3 +918,19 @@ def test_the_list_names_a_finished_run_whose_loss_is_nan(tmp_path, capsys):
         log.write("step 60/60 | loss nan\n")
     print_runs("", as_json=False)
     assert "finished, loss is NaN" in capsys.readouterr().out
+
+
+@pytest.mark.whole
+async def test_a_run_that_is_edited_is_compared_with_itself_and_not_taken_back(run_of):
+    older = run_of("mine", steps=3)
+    run_of("mine", steps=4)
+    async with make_wizard().run_test(size=(120, 40)) as pilot:
+        await wait_for_text(pilot, "2 runs")
+        await press_keys("down", "e")(pilot)
+        await wait_for_text(pilot, "● 3 Recipe")
+        await press_keys("ctrl+z")(pilot)
+        assert pilot.app.profile.trainer.arguments[0] == "3", "nothing was changed that could be taken back"
+        await press_keys("enter")(pilot)
+        await wait_for_text(pilot, "● 4 Preview")
+        await until_true(pilot, lambda: pilot.app.screen._preview_content.compared_run_name)
+        assert pilot.app.screen._preview_content.compared_run_name == older.name

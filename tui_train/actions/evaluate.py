@@ -424,7 +424,10 @@ def _absolute_function_path(words: str, host: str) -> str:
     path, colon, name = words.rpartition(":")
     if not (path and colon and name.isidentifier()):
         raise BadInput(f"{visible(words)} names no function", "Give its file and name: --by function:score.py:score")
-    return f"{_whole_path(path, host, 'Name the file of the function.')}:{name}"
+    whole = _whole_path(path, host, "Name the file of the function.")
+    if not host and not Path(whole).is_file():
+        raise NotFound(f"there is no file {visible(whole)}", "Name the file of the function.")
+    return f"{whole}:{name}"
 
 
 def _data_files(run: RunFolder, options: EvaluationOptions, host: str) -> list[str]:
