@@ -93,7 +93,12 @@ class WizardScreen(Screen[None]):
         if words := self.why_key_refused(event.key):
             active = self.active_bindings.get(event.key)
             if active is None or not active.enabled:
-                self.notify(words, markup=False)
+                # Once the app has acted on the keys before: one of them may have opened a dialog, whose this one is.
+                self.app.call_later(self._notify_if_current, words)
+
+    def _notify_if_current(self, words: str) -> None:
+        if self.app.screen is self:
+            self.notify(words, markup=False)
 
     def ask_choice(
         self, question: str, answers: Iterable[tuple[str, str | Content]], act: Callable[[str], object]

@@ -934,3 +934,15 @@ async def test_a_run_that_is_edited_is_compared_with_itself_and_not_taken_back(r
         await wait_for_text(pilot, "● 4 Preview")
         await until_true(pilot, lambda: pilot.app.screen._preview_content.compared_run_name)
         assert pilot.app.screen._preview_content.compared_run_name == older.name
+
+
+@pytest.mark.whole
+async def test_a_key_that_comes_with_the_one_that_opens_a_dialog_is_not_refused_behind_it(run_of):
+    run_of("mine")
+    async with make_wizard().run_test(size=(80, 24), notifications=True) as pilot:
+        await wait_for_text(pilot, "1 run")
+        for letter in "nr":
+            pilot.app.post_message(Key(letter, letter))
+        await wait_for_text(pilot, "New training", "Choose")
+        await wait_for_workers(pilot)
+        assert not [*pilot.app._notifications]
