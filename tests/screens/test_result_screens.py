@@ -1,5 +1,6 @@
 """The screens of what a run made: its page, merging there, and the chat, all by keys."""
 
+import contextlib
 import json
 import os
 import re
@@ -155,7 +156,14 @@ async def test_a_result_of_a_broken_loss_says_where_its_fixes_are(machine, tmp_p
 def children() -> list[int]:
     """The chats that this process has started."""
     below = psutil.Process().children(recursive=True)
-    return [each.pid for each in below if any(word.endswith("result/chat_child.py") for word in each.cmdline())]
+    return [each.pid for each in below if any(word.endswith("result/chat_child.py") for word in _words_of(each))]
+
+
+def _words_of(process: psutil.Process) -> list[str]:
+    """Return the command of a process; none of one that has ended."""
+    with contextlib.suppress(psutil.Error):
+        return process.cmdline()
+    return []
 
 
 async def loaded(pilot: Any, *words: str) -> None:
