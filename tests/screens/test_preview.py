@@ -351,7 +351,7 @@ async def test_the_key_of_a_fix_stays_when_another_finding_comes(machine, monkey
         await press_keys("f6")(pilot)
         assert pilot.app.profile.recipe.warmup == 7
         await wait_for_text(pilot, "F2 ")
-        assert "F7" not in screen_text(pilot), "after a change of one's own the keys are given anew"
+        assert "F7" not in screen_text(pilot), "after a change of one's own the keys are given again"
 
 
 # The command line
