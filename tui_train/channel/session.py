@@ -261,14 +261,13 @@ def ask_host(  # noqa: PLR0913 - each has a default but four
     answer_seconds: float,
     *,
     asking_host: str | None = None,
-    stdin_data: bytes = b"",
     is_cancelled: Callable[[], bool] = lambda: False,
 ) -> _Answer:
     """Return the answer of a host (empty: this machine) to a question; NoAnswer where it gives none in time."""
     # Nothing comes before the answer, which may take its time: a training that is stopped saves first.
     session = Session(
-        host, question, asking_host=asking_host, stdin_data=(stdin_data,), within_seconds=answer_seconds,
-        silence_seconds=math.inf, is_cancelled=is_cancelled,
+        host, question, asking_host=asking_host, within_seconds=answer_seconds, silence_seconds=math.inf,
+        is_cancelled=is_cancelled,
     )  # fmt: skip
     with closing(session):
         return next(session.answers(answer_type))

@@ -1,9 +1,8 @@
 """Questions to a machine about the runs on it, and the lines with which it answers."""
 
-import io
+import base64
 import math
 import secrets
-import tarfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
@@ -18,7 +17,7 @@ from tui_train.base.text import visible
 from tui_train.channel.session import Session, ask_host, machine_name
 from tui_train.facts.machine.child_process import ChildResult, run_child
 from tui_train.facts.other_machines import remote
-from tui_train.plan.run_files import LAUNCH_SCRIPT_FILE_NAME, RenderedFile
+from tui_train.plan.run_files import RenderedFile
 from tui_train.profile.hosts import host_address
 from tui_train.runner.queue.listing import WaitingStart
 from tui_train.runner.run_folder.state import UNCONFIRMED_STATE, RunStatus
@@ -151,12 +150,11 @@ def ask_machine(
     place: RunLocation,
     question: Mapping[str, Any],
     *,
-    stdin_data: bytes = b"",
     within_seconds: float = _ANSWER_TIMEOUT_SECONDS,
 ) -> HostMessage:
     """Return the line with which the machine of a run answers; NoAnswer where it does not, Unavailable for a no."""
     asked = {"folder": place.folder, **question}
-    answer = ask_host(host_address(place.host), asked, HostMessage, within_seconds, stdin_data=stdin_data)
+    answer = ask_host(host_address(place.host), asked, HostMessage, within_seconds)
     if answer.error:
         raise refusal_error(place, answer)
     return answer
@@ -210,15 +208,9 @@ def create_run_folder_on_host(host: str, run: RunFolder, files: Sequence[Rendere
 
 
 def _send_folder(host: str, name: str, mark: str, files: Sequence[RenderedFile]) -> RunLocation:
-    packed = io.BytesIO()
-    with tarfile.open(fileobj=packed, mode="w") as tar:
-        for file in files:
-            data = file.content
-            info = tarfile.TarInfo(file.path)
-            info.size, info.mode = len(data), 0o755 if file.path == LAUNCH_SCRIPT_FILE_NAME else 0o644
-            tar.addfile(info, io.BytesIO(data))
-    question = {"do": "put", "name": name, "half_made": INCOMPLETE_RUN_PREFIX, "mark": mark}
-    answer = ask_machine(RunLocation(host, ""), question, stdin_data=packed.getvalue())
+    contents = {file.path: base64.b64encode(file.content).decode() for file in files}
+    question = {"do": "put", "name": name, "half_made": INCOMPLETE_RUN_PREFIX, "mark": mark, "files": contents}
+    answer = ask_machine(RunLocation(host, ""), question)
     if not answer.folder.startswith("/") or visible(answer.folder) != answer.folder:
         raise Unavailable(f"{host} names no folder for the run", unexpected_answer_remedy(host))
     return RunLocation(host, answer.folder, answer.shared, visible(answer.node))

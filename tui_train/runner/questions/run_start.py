@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import fcntl
 import json
 import os
 import shutil
-import sys
-import tarfile
 import tempfile
 import time
 from pathlib import Path
@@ -41,7 +40,7 @@ _MAX_START_END_SECONDS, _POLL_SECONDS = 45.0, 0.05
 
 
 def receive_run(question: dict[str, Any]) -> None:
-    """Write the files of a tar on the input into a new run folder, whole or not at all.
+    """Write `files`, in base64 by their paths, into a new run folder, whole or not at all.
 
     Where the sender's own folder, in which there is the file `mark`, is that very folder, nothing is to be written.
     """
@@ -56,29 +55,23 @@ def receive_run(question: dict[str, Any]) -> None:
     try:
         parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         half_made = Path(tempfile.mkdtemp(dir=str(parent), prefix=question["half_made"]))
-        with tarfile.open(fileobj=sys.stdin.buffer, mode="r|") as sent:
-            for member in sent:
-                _unpack_file(sent, member, half_made)
+        for name, content in question["files"].items():
+            _write_run_file(half_made, name, base64.b64decode(content))
         half_made.rename(parent / question["name"])
-    except (OSError, tarfile.TarError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise RequestFailedError(f"{getattr(error, 'filename', None) or parent}: {reason}") from None
+    except OSError as error:
+        raise RequestFailedError(f"{error.filename or parent}: {error.strerror}") from None
     finally:
         shutil.rmtree(str(half_made), ignore_errors=True)
     send_json_line(folder=str(parent / question["name"]), node=lasting_machine_identity())
 
 
-def _unpack_file(archive: tarfile.TarFile, member: tarfile.TarInfo, folder: Path) -> None:
-    """Write one regular file, with its mode."""
-    path = folder / member.name
-    if ".." in path.parts or path == Path(member.name) or not member.isfile():
-        raise RequestFailedError(f"{member.name!r} is no file of a run")
+def _write_run_file(folder: Path, name: str, content: bytes) -> None:
+    path = folder / name
+    if ".." in path.parts or path == Path(name):
+        raise RequestFailedError(f"{name!r} is no file of a run")
     path.parent.mkdir(parents=True, exist_ok=True)
-    content = archive.extractfile(member)
-    with path.open("wb") as file:
-        while content is not None and (piece := content.read(PIECE_BYTES)):
-            file.write(piece)
-    path.chmod(member.mode & 0o755)
+    path.write_bytes(content)
+    path.chmod(0o755 if name == "launch.sh" else 0o644)
 
 
 def start_run(question: dict[str, Any]) -> None:
