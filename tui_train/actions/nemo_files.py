@@ -1,26 +1,24 @@
 """Prepares data and converts checkpoints for NeMo, in a child process of a Python that has NeMo."""
 
+import math
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
-from importlib import resources
+from collections.abc import Callable, Mapping
+from contextlib import closing
 from pathlib import Path
 
 import msgspec
 from msgspec import Struct
 
+from tui_train.actions.sent_program import SentProgram
 from tui_train.base.errors import BadInput, CannotWrite, NotFound, Unavailable
 from tui_train.base.files import create_own_folder, raising_cannot_write, write_atomically
-from tui_train.base.parse import Unparsable, parse_json_as
 from tui_train.base.text import display_path, visible
 from tui_train.facts.machine import child_memory_limit, probe
 from tui_train.facts.types import Toolchain
 from tui_train.runner.system import safe_open
 from tui_train.trainers import nemo
-
-# The longest line read from a child; its own have a few hundred bytes.
-_MAX_LINE_BYTES = 1 << 16
 
 
 class NemoChildProgress(Struct):
@@ -88,7 +86,7 @@ def prepare_nemo_data(
     create_own_folder(work)
     if not resumes:
         write_atomically(question_file, question)
-    result = _run_nemo_program(interpreter, "nemo_prepare.py", (str(question_file),), on_progress)
+    result = _run_nemo_program(interpreter, "nemo_prepare.py", {"question": str(question_file)}, on_progress)
     shutil.rmtree(work, ignore_errors=True)
     return result
 
@@ -166,56 +164,34 @@ def convert_nemo_model(direction: str, source: Path, target: Path, interpreter: 
         with beside as folder:
             model, work = Path(folder, "model"), Path(folder, "work")
             work.mkdir()
-            words = (direction, str(source), str(model), str(work))
-            result = _run_nemo_program(interpreter, "nemo_convert.py", words, lambda _: None)
+            request = {"direction": direction, "source": str(source), "target": str(model), "work_folder": str(work)}
+            result = _run_nemo_program(interpreter, "nemo_convert.py", request)
             model.rename(target)
             return result
 
 
 def _run_nemo_program(
-    interpreter: str, program: str, words: Sequence[str], on_progress: Callable[[NemoChildProgress], None]
+    interpreter: str,
+    program: str,
+    request: dict[str, str],
+    on_progress: Callable[[NemoChildProgress], None] = lambda _progress: None,
 ) -> NemoChildProgress:
     """Run one of this package's programs in a Python, pass on its progress, return its last line."""
-    path = str(resources.files("tui_train").joinpath(f"programs/nemo/{program}"))
-    memory = child_memory_limit.loading_memory_limit(words, uses_cuda=False)
-    with tempfile.TemporaryDirectory(prefix="tui-train-") as folder, tempfile.TemporaryFile() as log:
+    memory = child_memory_limit.loading_memory_limit(request.values(), uses_cuda=False)
+    with tempfile.TemporaryDirectory(prefix="tui-train-") as folder:
         quiet = {"NEMORUN_HOME": folder, "PYTHONWARNINGS": "ignore", "PYTHONUNBUFFERED": "1", "HF_HUB_OFFLINE": "1"}
-        try:
-            process = child_memory_limit.start_with_memory_limit(
-                [interpreter, "-B", path, *words], memory, quiet, folder, stderr=log
-            )
-        except OSError as error:
-            why = f"{visible(interpreter)} cannot be started: {error.strerror}"
-            raise Unavailable(why, "Name another Python: --python PATH") from None
-        last = NemoChildProgress()
-        try:
-            while line := process.stdout.readline(_MAX_LINE_BYTES) if process.stdout else b"":
-                last = _parse_progress_line(line) or last
+        with closing(SentProgram("", interpreter, f"nemo/{program}", request, quiet, memory_limit=memory)) as child:
+            while line := child.read_line(math.inf):
+                try:
+                    last = msgspec.convert(line, NemoChildProgress)
+                except msgspec.ValidationError:
+                    # A library's own line.
+                    continue
+                if last.problem:
+                    usual = "NeMo rejected it: check that the model is complete and of a kind that NeMo supports."
+                    raise Unavailable(visible(last.problem), visible(last.remedy) or usual)
                 if last.total:
                     on_progress(last)
-            # Its own exit code has to be read before it is killed.
-            os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
-        finally:
-            child_memory_limit.kill_and_close(process, 2.0)
-        if last.problem:
-            remedy = (
-                last.remedy or "NeMo rejected it: check that the model is complete and of a kind that NeMo supports."
-            )
-            raise Unavailable(visible(last.problem), visible(remedy))
-        if not last.finished:
-            log.seek(max(0, log.seek(0, os.SEEK_END) - 4000))
-            log_lines = log.read(4000).decode("utf-8", "replace").strip().splitlines()
-            ending = visible(log_lines[-1][:300]) if log_lines else "no output"
-            if why := child_memory_limit.out_of_memory_reason(process.returncode, ending, memory):
-                raise Unavailable(f"NeMo's process: {why}", "Use a machine with more memory, or smaller files.")
-            why = f"NeMo's process ended with exit code {process.returncode}: {ending}"
-            raise Unavailable(why, "Start the command again: what is prepared is kept.")
-        return last
-
-
-def _parse_progress_line(line: bytes) -> NemoChildProgress | None:
-    """Return the progress in a line, None for a library's own line."""
-    try:
-        return parse_json_as(line, NemoChildProgress)
-    except Unparsable:
-        return None
+                if last.finished:
+                    return last
+    raise Unavailable("NeMo's process ended without an answer", "Start the command again: what is prepared is kept.")

@@ -15,7 +15,7 @@ from tui_train.facts.machine.child_memory_limit import out_of_memory_reason
 from tui_train.facts.machine.child_process import CHILDREN_CANCELLED_EVENT
 from tui_train.profile.hosts import host_address
 
-_SENT_PROGRAM_FOLDERS = ("result", "data")
+_SENT_PROGRAM_FOLDERS = ("result", "data", "nemo")
 
 
 def sent_program_files() -> dict[str, str]:

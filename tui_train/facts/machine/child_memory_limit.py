@@ -14,7 +14,6 @@ import signal
 import subprocess
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import IO
 
 from tui_train.runner.system.host_facts import usable_memory_total
 
@@ -58,19 +57,14 @@ def _weight_bytes(folder: Path) -> int:
 
 
 def start_with_memory_limit(
-    command: Sequence[str],
-    memory_limit: int,
-    env_changes: Mapping[str, str],
-    folder: str | None,
-    *,
-    stderr: int | IO[bytes] = subprocess.PIPE,
+    command: Sequence[str], memory_limit: int, env_changes: Mapping[str, str], folder: str | None
 ) -> subprocess.Popen[bytes]:
-    """Start a program in a session of its own that may take `memory_limit` bytes (0: any); its stdout is a pipe."""
+    """Start a program in a session of its own that may take `memory_limit` bytes (0: any); its outputs are pipes."""
     process = subprocess.Popen(
         command,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
-        stderr=stderr,
+        stderr=subprocess.PIPE,
         env={**os.environ, **env_changes},
         cwd=folder,
         start_new_session=True,

@@ -1,8 +1,8 @@
 """Converts a model between a Hugging Face folder and a NeMo checkpoint, by NeMo's own converters, and compares both.
 
-Runs in the training interpreter: nemo_convert.py import|export FROM TO WORK, the last an empty folder. It uses no GPU
-and needs no Transformer Engine. Its last line is JSON: `finished` with the `difference` of the logits, or the `problem`
-that there is, with a `remedy`.
+Runs in the training interpreter, with {"direction": "import" or "export", "source": FOLDER, "target": FOLDER,
+"work_folder": EMPTY FOLDER} as its argument. It uses no GPU and needs no Transformer Engine. Its last line is JSON:
+`finished` with the `difference` of the logits, or the `problem` that there is, with a `remedy`.
 """
 
 from __future__ import annotations
@@ -168,6 +168,8 @@ def main(direction: str, source: str, target: str, work_folder: str) -> None:
     # What NeMo starts has the usual output, and must not hold the one that is waited for.
     answer = os.dup(1)
     os.dup2(2, 1)
+    # Some libraries leave files where they are started.
+    os.chdir(work_folder)
     outcome: dict[str, object]
     try:
         outcome = {
@@ -187,4 +189,4 @@ def main(direction: str, source: str, target: str, work_folder: str) -> None:
 if __name__ == "__main__":
     # All of it is done on the CPU, so that it is the same on every machine.
     os.environ |= {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": ""}
-    main(*sys.argv[1:])
+    main(**json.loads(sys.argv[1]))

@@ -2,7 +2,7 @@
 
 Progress is told in lines of JSON.
 
-Runs in the training interpreter, with the path of a question as its argument. Text is read in parts: each becomes a
+Runs in the training interpreter, with {"question": PATH} as its argument. Text is read in parts: each becomes a
 pair of files in the folder of the question, and counts as finished once its .json is there. A later start keeps those
 and goes on behind them. Only when all parts are finished are they joined, and moved to where they were asked for.
 """
@@ -255,6 +255,8 @@ def main(question_file: Path) -> None:
     """Do what the question asks, and say in the last line what came of it."""
     warnings.simplefilter("ignore")
     os.environ |= {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "true"}
+    # Some libraries leave files where they are started.
+    os.chdir(question_file.parent)
     with question_file.open("rb") as held:
         try:
             fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -274,4 +276,4 @@ def main(question_file: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(json.loads(sys.argv[1])["question"]))
