@@ -13,7 +13,14 @@ from typing import Any
 import msgspec
 
 from tui_train.facts.gpus.samples import NO_RESPONSE_PROBLEM, CardSample, CardSamples, samples_with_problem
-from tui_train.runner.gpus.nvml_card import MALFORMED_ANSWER_ERRORS, NvmlCardCalls, pynvml
+from tui_train.runner.gpus.nvml_card import (
+    MALFORMED_ANSWER_ERRORS,
+    NvmlCardCalls,
+    mig_instance_calls,
+    pynvml,
+    read_total_and_free_memory,
+    read_uuid,
+)
 
 _NOT_REPORTED_PROBLEM = "the driver does not report it"
 _MIB = 2**20
@@ -64,21 +71,21 @@ class _SampledCard:
         if self._handle is None and not self._open_handle():
             return
         board_query = NvmlCardCalls(self._handle)
-        uuid = _read_selectable_uuid(board_query)
+        uuid = read_uuid(board_query)
         if uuid and not self._last_samples:
             # First, so that a card that hangs later is known by name.
             self._last_samples = (CardSample(uuid=uuid),)
         temperature, power = _read_temperature(board_query), board_query(pynvml.nvmlDeviceGetPowerUsage)
         new_samples = []
-        for instance_query in _mig_instance_queries(board_query) or [board_query]:
-            uuid = _read_selectable_uuid(instance_query)
+        for instance_query in mig_instance_calls(board_query) or [board_query]:
+            uuid = read_uuid(instance_query)
             if uuid:
-                memory = instance_query(pynvml.nvmlDeviceGetMemoryInfo)
+                total, free = read_total_and_free_memory(instance_query)
                 rates = board_query(pynvml.nvmlDeviceGetUtilizationRates) if instance_query is board_query else None
                 sample = CardSample(
                     uuid=uuid,
-                    memory_free=memory.free // _MIB * _MIB if memory and memory.total else None,
-                    memory_total=memory.total // _MIB * _MIB if memory and memory.total else None,
+                    memory_free=None if free is None else free // _MIB * _MIB,
+                    memory_total=None if total is None else total // _MIB * _MIB,
                     utilization=None if rates is None else rates.gpu,
                     temperature=temperature,
                     power=None if power is None else round(power / 1000),
@@ -98,13 +105,6 @@ class _SampledCard:
         return self._handle is not None
 
 
-def _read_selectable_uuid(query: NvmlCardCalls) -> str:
-    """Return the UUID of the card or instance, empty if it cannot be selected."""
-    uuid = query(pynvml.nvmlDeviceGetUUID)
-    valid = isinstance(uuid, str) and uuid.isascii() and uuid.replace("-", "").replace("/", "").isalnum()
-    return uuid if valid else ""
-
-
 def _read_temperature(query: NvmlCardCalls) -> int | None:
     """Return the temperature of the chip; CUDA 14 drops the only call that older drivers have."""
     for name in ("nvmlDeviceGetTemperature", "nvmlDeviceGetTemperatureV"):
@@ -113,15 +113,6 @@ def _read_temperature(query: NvmlCardCalls) -> int | None:
         if reading is not None:
             return int(reading)
     return None
-
-
-def _mig_instance_queries(board_query: NvmlCardCalls) -> list[NvmlCardCalls]:
-    mode = board_query(pynvml.nvmlDeviceGetMigMode)
-    if not mode or mode[0] != pynvml.NVML_DEVICE_MIG_ENABLE:
-        return []
-    count = board_query(pynvml.nvmlDeviceGetMaxMigDeviceCount) or 0
-    handles = [board_query(pynvml.nvmlDeviceGetMigDeviceHandleByIndex, number) for number in range(count)]
-    return [NvmlCardCalls(handle) for handle in handles if handle is not None]
 
 
 def _print_samples_each_second() -> None:

@@ -108,27 +108,19 @@ class CardBeingQueried:
         return [{"index": self.index, **each, **({"problem": problem} if problem else {})} for each in fields]
 
     def _query_board(self, board_query: NvmlCardCalls) -> None:
-        mode = board_query(pynvml.nvmlDeviceGetMigMode)
-        if not mode or mode[0] != pynvml.NVML_DEVICE_MIG_ENABLE:
-            self._query_instance(board_query, board_query)
-            return
-        for number in range(board_query(pynvml.nvmlDeviceGetMaxMigDeviceCount) or 0):
-            instance = board_query(pynvml.nvmlDeviceGetMigDeviceHandleByIndex, number)
-            if instance is not None:
-                self._query_instance(NvmlCardCalls(instance), board_query)
-        if not self._instances:
+        instances = mig_instance_calls(board_query)
+        if instances == []:
             # The card itself cannot be used in MIG mode.
             board_query.problem = (
                 "MIG mode is on, without instances: create one (`nvidia-smi mig -cgi ... -C`) or turn it off"
             )
-            self._query_instance(board_query, board_query)
+        for instance_query in instances or [board_query]:
+            self._query_instance(instance_query, board_query)
 
     def _query_instance(self, instance_query: NvmlCardCalls, board_query: NvmlCardCalls) -> None:
         """Query the card or instance, and by `board_query` the full card; its identity comes first."""
         fields: dict[str, Any] = {}
-        uuid = instance_query(pynvml.nvmlDeviceGetUUID)
-        has_uuid = isinstance(uuid, str) and bool(_UUID_PATTERN.fullmatch(uuid))
-        fields["uuid"] = uuid if has_uuid else ""
+        fields["uuid"] = read_uuid(instance_query)
         self._instances.append(fields)
         fields["name"] = instance_query(pynvml.nvmlDeviceGetName) or ""
         fields["pci_bus"] = address = _pci_address(board_query(pynvml.nvmlDeviceGetPciInfo))
@@ -156,8 +148,26 @@ class CardBeingQueried:
         fields["nvlinks"] = _count_active_nvlinks(board_query)
         fields["numa_node"] = pci.read_numa_node(address)
         fields["problem"] = (
-            instance_query.problem or board_query.problem or ("" if has_uuid else "the driver reports no UUID for it")
+            instance_query.problem
+            or board_query.problem
+            or ("" if fields["uuid"] else "the driver reports no UUID for it")
         )
+
+
+def mig_instance_calls(board_query: NvmlCardCalls) -> list[NvmlCardCalls] | None:
+    """Return what queries each MIG instance of a card, None where MIG mode is off."""
+    mode = board_query(pynvml.nvmlDeviceGetMigMode)
+    if not mode or mode[0] != pynvml.NVML_DEVICE_MIG_ENABLE:
+        return None
+    count = board_query(pynvml.nvmlDeviceGetMaxMigDeviceCount) or 0
+    handles = [board_query(pynvml.nvmlDeviceGetMigDeviceHandleByIndex, number) for number in range(count)]
+    return [NvmlCardCalls(handle) for handle in handles if handle is not None]
+
+
+def read_uuid(query: NvmlCardCalls) -> str:
+    """Return the UUID by which a card or an instance is selected, empty where the driver reports none."""
+    uuid = query(pynvml.nvmlDeviceGetUUID)
+    return uuid if isinstance(uuid, str) and _UUID_PATTERN.fullmatch(uuid) else ""
 
 
 def _read_throttle_reasons(query: NvmlCardCalls) -> list[str]:
