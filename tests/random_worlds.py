@@ -20,13 +20,13 @@ from pilot import CPU_MACHINE, CUDA_PYTHON, DOCKER_ENGINE, THREE_CARD_MACHINE, f
 from support import HOSTILE_VALUES, make_stub, profile
 
 from tui_train.actions.last_profile import remember_profile_without_secrets
-from tui_train.actions.machine_facts import FactsSource
 from tui_train.base.errors import CannotWrite, TuiTrainError
 from tui_train.facts.gpus import live_samples
 from tui_train.facts.gpus.samples import CardSample, CardSamples
 from tui_train.facts.machine import container_images, probe
 from tui_train.facts.other_machines import machine_files
 from tui_train.facts.types import Facts, Machine, Toolchain
+from tui_train.places.place import Place
 from tui_train.profile import store
 from tui_train.runner.system.processes import machine_boot_id, process_start_ticks
 from tui_train.runs import run_folders
@@ -70,12 +70,12 @@ class World(NamedTuple):
     """Arguments that the wizard is opened with, the terminal's first size, and how much is animated."""
 
     run: str
-    source: FactsSource | None
+    place: Place | None
     size: tuple[int, int]
     animations: str
 
-    def arguments(self) -> tuple[str, FactsSource | None]:
-        return self.run, self.source
+    def arguments(self) -> tuple[str, Place | None]:
+        return self.run, self.place
 
 
 @functools.cache
@@ -127,10 +127,10 @@ def make_world(seed: int, folder: Path) -> Iterator[World]:
         machine_files.save_machine_file(
             folder / "machine.json", Facts(machine=THREE_CARD_MACHINE, toolchains=(CUDA_PYTHON,))
         )
-        source = FactsSource(machine_file=folder / "machine.json") if chance.random() < 0.05 else None
+        place = Place(machine_file=folder / "machine.json") if chance.random() < 0.05 else None
         yield World(
             run=str(chance.choice(runs).path) if runs and chance.random() < 0.3 else "",
-            source=source,
+            place=place,
             size=(chance.choice((20, 80, 120, 200)), chance.choice((5, 24, 40, 60))),
             animations=chance.choice(("none", "full")),
         )

@@ -13,33 +13,33 @@ from tui_train.base.signal_handlers import install_default_handlers
 if TYPE_CHECKING:
     from textual.app import App
 
-    from tui_train.actions.machine_facts import FactsSource
+    from tui_train.places.place import Place
 
 
-def make_wizard(run: str = "", source: "FactsSource | None" = None) -> "App[int]":
+def make_wizard(run: str = "", place: "Place | None" = None) -> "App[int]":
     """Return the wizard, opened on a run's folder when one is named, or for another machine."""
-    app: App[int] = import_module("tui_train.screens.app.app").Wizard(run, source)
+    app: App[int] = import_module("tui_train.screens.app.app").Wizard(run, place)
     return app
 
 
-def open_wizard(run: str = "", source: "FactsSource | None" = None) -> int:
+def open_wizard(run: str = "", place: "Place | None" = None) -> int:
     """Show the wizard until it is left, and return its exit code; Unavailable where no terminal can show it."""
     if not is_wizard_terminal():
         remedy = "Use `tui-train quickstart`, `plan` or `run`; `tui-train --help` lists all commands."
         raise Unavailable("the wizard needs a terminal", remedy)
     # The wizard turns it on again after its first picture: what is imported for that is no garbage.
     gc.disable()
-    is_elsewhere = bool(source and (source.machine_file or source.host))
-    if source and is_elsewhere:
+    elsewhere = place if place and place.name else None
+    if elsewhere:
         from tui_train.actions.machine_facts import probe_facts_for_profile
         from tui_train.profile.types import Profile
 
         # What keeps that machine from being known is said here, not by a wizard that knows nothing.
-        probe_facts_for_profile(Profile(), source)
+        probe_facts_for_profile(Profile(), elsewhere)
     # It has handlers of its own once it runs. Until then nothing has begun, and a command's would raise in an import,
     # where that may be lost.
     install_default_handlers((signal.SIGTERM, signal.SIGHUP))
-    app = make_wizard(run, source if is_elsewhere else None)
+    app = make_wizard(run, elsewhere)
     code = app.run()
     return (app.return_code or 0) if code is None else code
 

@@ -57,8 +57,8 @@ from .terminal import TerminalDriver
 
 if TYPE_CHECKING:
     from tui_train.actions.evaluate import EvaluationOptions
-    from tui_train.actions.machine_facts import FactsSource
     from tui_train.checks.finding import EnvironmentInstall
+    from tui_train.places.place import Place
     from tui_train.profile.types import Profile
     from tui_train.runs.run_folders import RunFolder
 
@@ -93,9 +93,9 @@ class Wizard(DiscoveryApp):
     VERTICAL_BREAKPOINTS = [(0, "-low"), (18, "-usual"), (34, "-tall")]  # noqa: RUF012
     BINDINGS: ClassVar[list[BindingType]] = [Binding("ctrl+q", "leave", "Quit", show=False, priority=True)]
 
-    def __init__(self, run_folder: str = "", source: "FactsSource | None" = None) -> None:
+    def __init__(self, run_folder: str = "", named_place: "Place | None" = None) -> None:
         """Open on Home, or on a run's folder; for this machine, or for the one that is named."""
-        super().__init__(source)
+        super().__init__(named_place)
         register_themes(self, read_chosen_theme_name())
         self._run_folder = run_folder
         self.edits = ProfileEdits(self)

@@ -50,8 +50,8 @@ class DataReading:
     @property
     def _is_read_where_it_trains(self) -> bool:
         """True on this machine and on a host; not on the machine of a file, nor on a login node."""
-        source = self._app.other_machine_source
-        return source is None or bool(source.host and not source.slurm)
+        place = self._app.other_place
+        return place is None or bool(place.host and not place.slurm)
 
     def read_if_changed(self) -> None:
         """Read what the profile names, once the Python and the files are known and nothing changes."""

@@ -35,11 +35,10 @@ class HostProbing:
             or not (profile.nodes.hosts or self._asked_hosts)
         ):
             return
-        from tui_train.actions.machine_facts import FactsSource
         from tui_train.actions.training_hosts import training_hosts_question
         from tui_train.facts.other_machines.training_hosts import probe_hosts
 
-        asked = training_hosts_question(profile, facts, self._app.other_machine_source or FactsSource())
+        asked = training_hosts_question(profile, facts, self._app.place_for(profile))
         if asked == self._asked_hosts:
             return
         self._asked_hosts = asked

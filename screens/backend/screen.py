@@ -245,8 +245,8 @@ NCCL features: those to switch off, each to work around the error that it names,
     def _validate_image(self, profile: Profile, gpus: tuple[str, ...]) -> None:
         from tui_train.actions.image_check import check_image, image_check_text
 
-        chosen, source = profile.container, self.wizard.other_machine_source
-        host = source.host if source else ""
+        chosen, place = profile.container, self.wizard.other_place
+        host = place.host if place else ""
         recipe = profile.nemo.recipe if trainer_has_own_field(profile, "nemo") else ""
         text = image_check_text(check_image(chosen.engine, chosen.image, gpus, recipe, host))
 

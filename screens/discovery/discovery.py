@@ -21,7 +21,6 @@ from ..messages import QueryRecipes, QueryScriptHelp
 from ..screen_words import finding_on_screen
 
 if TYPE_CHECKING:
-    from tui_train.actions.machine_facts import FactsSource
     from tui_train.checks import Finding
     from tui_train.facts.gpus.samples import CardSamples
     from tui_train.facts.machine.folder_names import RemoteFolderNames
@@ -74,10 +73,10 @@ class DiscoveryApp(GuardedApp):
     card_samples: reactive["CardSamples"] = reactive((), init=False, repaint=False)
     installation: reactive["Installation | None"] = reactive(None, init=False, repaint=False)
 
-    def __init__(self, source: "FactsSource | None" = None) -> None:
+    def __init__(self, named_place: "Place | None" = None) -> None:
         """Begin with nothing asked, of this machine or of the one that is named."""
         super().__init__()
-        self._named_source = source if source and (source.machine_file or source.host) else None
+        self._named_place = named_place
         self._query_numbers: dict[str, int] = {}
         self._setup: Setup | None = None
         self._findings: tuple[Setup, tuple[Finding, ...]] | None = None
@@ -117,31 +116,19 @@ class DiscoveryApp(GuardedApp):
     watch_installation = _make_sharing_watcher("installation")
 
     @property
-    def other_machine_source(self) -> "FactsSource | None":
-        """The other machine where trainings run; None: this one."""
-        return self._other_machine_source_for(self.profile)
-
-    def _other_machine_source_for(self, profile: Profile) -> "FactsSource | None":
-        """Return the other machine: the one that was named for all, else the profile's; None: this one."""
-        if not self._named_source and not profile.hardware.host:
-            return None
-        from tui_train.actions.machine_facts import FactsSource, source_for_profile
-
-        return source_for_profile(profile, self._named_source or FactsSource())
+    def other_place(self) -> "Place | None":
+        """The other machine where trainings run: the one named for all, else the profile's; None: this one."""
+        return self.place_for(self.profile) if self._named_place or self.profile.hardware.host else None
 
     @property
     def is_machine_fixed(self) -> bool:
         """True if the machine was named when the wizard was opened."""
-        return self._named_source is not None
+        return self._named_place is not None
 
     @property
     def other_machine_name(self) -> str:
         """The other machine where trainings run, in words; empty: this one."""
-        return (
-            visible(self.other_machine_source.host or str(self.other_machine_source.machine_file))
-            if self.other_machine_source
-            else ""
-        )
+        return visible(self.other_place.host or str(self.other_place.machine_file)) if self.other_place else ""
 
     @property
     def list_folder_names(self) -> Callable[[str], list[str]]:
@@ -149,7 +136,7 @@ class DiscoveryApp(GuardedApp):
         from tui_train.facts.machine.folder_names import RemoteFolderNames, names_in_local_folder
         from tui_train.profile import hosts
 
-        host = self.other_machine_source.host if self.other_machine_source else ""
+        host = self.other_place.host if self.other_place else ""
         if not host:
             return names_in_local_folder
         address = hosts.host_address(host)
@@ -160,8 +147,8 @@ class DiscoveryApp(GuardedApp):
     @property
     def uses_slurm(self) -> bool:
         """True where trainings are jobs of Slurm, submitted from this machine or from a host."""
-        source = self.other_machine_source
-        return bool(source.host and source.slurm) if source else self.profile.hardware.scheduler == "slurm"
+        place = self.other_place
+        return bool(place.host and place.slurm) if place else self.profile.hardware.scheduler == "slurm"
 
     @property
     def other_machine_title(self) -> str:
@@ -173,13 +160,14 @@ class DiscoveryApp(GuardedApp):
     @property
     def can_start(self) -> bool:
         """True where trainings can be started on the machine that all is for: not on that of a file."""
-        return self.other_machine_source is None or bool(self.other_machine_source.host)
+        return self.other_place is None or bool(self.other_place.host)
 
     def place_for(self, profile: Profile) -> "Place":
         """Return the machine that a profile is for; never on a screen's thread, for it is imported first."""
-        from tui_train.actions.machine_facts import FactsSource, source_for_profile
+        from tui_train.actions.machine_facts import place_for_profile
+        from tui_train.places.place import Place
 
-        return (self._other_machine_source_for(profile) or source_for_profile(profile, FactsSource())).place
+        return place_for_profile(profile, self._named_place or Place())
 
     @property
     def initial_facts(self) -> "Facts":
@@ -206,9 +194,7 @@ class DiscoveryApp(GuardedApp):
 
     def action_refresh_facts(self, delay_seconds: float = 0) -> None:
         """Query all parts of the facts again, some seconds later."""
-        self.refresh_parts(
-            *(("machine",) if self.other_machine_source else LOCAL_FACTS_PARTS), delay_seconds=delay_seconds
-        )
+        self.refresh_parts(*(("machine",) if self.other_place else LOCAL_FACTS_PARTS), delay_seconds=delay_seconds)
 
     def read_data_again(self) -> None:
         """Read the training data again, where the app reads it."""
@@ -235,7 +221,7 @@ class DiscoveryApp(GuardedApp):
     def query_parts(self, *parts: str) -> None:
         """Query the awaited parts of the facts, for the present profile."""
         for part in parts:
-            question = partial(_answer_about_part, part, self.profile, self.other_machine_source, self.typed_host)
+            question = partial(_answer_about_part, part, self.profile, self.other_place, self.typed_host)
             self.run_query(part, question)
 
     def mark_parts_awaited(self, *parts: str) -> None:
@@ -295,7 +281,7 @@ class DiscoveryApp(GuardedApp):
         from tui_train.setup.recipe.hub_model import model_to_query
 
         facts, profile = self.facts, self.profile
-        name = model_to_query(profile, facts) if facts and self.other_machine_source is None else ""
+        name = model_to_query(profile, facts) if facts and self.other_place is None else ""
         if facts and name and name not in facts.hub_models:
             self.mark_parts_awaited("hub_models")
             self.run_query("hub_models", lambda: ask_hub_for_model(profile, facts))
@@ -312,7 +298,7 @@ class DiscoveryApp(GuardedApp):
 
     def query_script_help_if_undecided(self) -> None:
         """Ask the script for its --help where its source leaves open what the preset `auto` passes."""
-        if self.other_machine_source or self.facts is None or "help" in self.awaited_parts:
+        if self.other_place or self.facts is None or "help" in self.awaited_parts:
             return
         from tui_train.places.help_question import script_help_question_for_auto_preset
 
@@ -347,7 +333,7 @@ class DiscoveryApp(GuardedApp):
         running = any(worker.group == _SAMPLING_WORKER_GROUP and worker.is_running for worker in self.workers)
         if not self._wants_samples:
             self.workers.cancel_group(self, _SAMPLING_WORKER_GROUP)
-        elif self._machine_read and self._machine_read.gpus and not running and self.other_machine_source is None:
+        elif self._machine_read and self._machine_read.gpus and not running and self.other_place is None:
             self.run_worker(
                 self._post_samples_until_cancelled,
                 name=_SAMPLING_WORKER_GROUP,
@@ -381,12 +367,12 @@ class DiscoveryApp(GuardedApp):
             return  # of the machine before
         self.awaited_parts -= {part}
         known = self.facts is not None and self.facts.machine.hostname
-        if self.other_machine_source and part in LOCAL_FACTS_PARTS and isinstance(error, TuiTrainError) and not known:
+        if self.other_place and part in LOCAL_FACTS_PARTS and isinstance(error, TuiTrainError) and not known:
             self.facts = self._facts_of_unknown_machine(error.message, f"{error.remedy} Then look again.")
 
 
-def _answer_about_part(part: str, profile: Profile, source: "FactsSource | None", typed_host: str) -> Any:
+def _answer_about_part(part: str, profile: Profile, place: "Place | None", typed_host: str) -> Any:
     """Return the answer of this machine, or all facts of another one, which tells them in one answer."""
     from .machine_queries import QUERY_BY_FACTS_PART, query_host_and_save_typed
 
-    return query_host_and_save_typed(profile, source, typed_host) if source else QUERY_BY_FACTS_PART[part](profile)
+    return query_host_and_save_typed(profile, place, typed_host) if place else QUERY_BY_FACTS_PART[part](profile)

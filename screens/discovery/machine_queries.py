@@ -9,7 +9,7 @@ from typing import Any
 
 from msgspec.structs import asdict, replace
 
-from tui_train.actions.machine_facts import FactsSource, probe_facts_for_profile
+from tui_train.actions.machine_facts import probe_facts_for_profile
 from tui_train.base.errors import TuiTrainError
 from tui_train.facts.machine import container_images, inherited_settings, probe
 from tui_train.facts.models import hub
@@ -17,6 +17,7 @@ from tui_train.facts.other_machines import slurm
 from tui_train.facts.scripts.script_help import facts_with_script_help
 from tui_train.facts.types import Facts, Machine
 from tui_train.places import profile_facts
+from tui_train.places.place import Place
 from tui_train.profile import hosts
 from tui_train.profile.types import Profile
 from tui_train.runner.queue import listing
@@ -35,10 +36,10 @@ def _query_resources_in_use(profile: Profile) -> Any:
     return found if profile.hardware.scheduler == "none" else profile_facts.resources_shared_with_nodes(found)
 
 
-def query_host_and_save_typed(profile: Profile, source: FactsSource, typed_host: str) -> Facts:
+def query_host_and_save_typed(profile: Profile, place: Place, typed_host: str) -> Facts:
     """Return all facts of another machine; the host that was typed is saved once it has answered."""
-    found = probe_facts_for_profile(profile, source)
-    if typed_host and typed_host == source.host and typed_host not in hosts.address_by_saved_host():
+    found = probe_facts_for_profile(profile, place)
+    if typed_host and typed_host == place.host and typed_host not in hosts.address_by_saved_host():
         with suppress(TuiTrainError):
             hosts.save_host(typed_host)
     return found

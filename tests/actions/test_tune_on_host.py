@@ -11,7 +11,6 @@ from ssh import bare_host, lead_ssh_back, runs_of_host
 from support import facts, living_run_pids, profile, run_cli, wait_until
 from tui_train.screens.tuning import TuningScreen
 
-from tui_train.actions.machine_facts import FactsSource
 from tui_train.actions.training_hosts import probe_facts_for_start
 from tui_train.actions.tune import host_trial
 from tui_train.actions.tune.tune import run_tuning
@@ -80,7 +79,7 @@ def tuned(home, **values):
 
 
 def facts_there(chosen):
-    return probe_facts_for_start(chosen, FactsSource(host="box"))
+    return probe_facts_for_start(chosen, Place("box"))
 
 
 @pytest.mark.whole

@@ -12,7 +12,6 @@ from pilot import PRETRAIN_KEY, THREE_CARD_MACHINE, press_keys, screen_text, wai
 from support import facts, gpu, profile
 
 from tui_train.actions import model_config
-from tui_train.actions.machine_facts import FactsSource
 from tui_train.base.errors import BadInput, Unavailable
 from tui_train.cli.plans.plans import facts_with_fetched_config
 from tui_train.facts.models import hub as hub_facts
@@ -20,6 +19,7 @@ from tui_train.facts.models.hub import MAX_CONFIG_BYTES
 from tui_train.facts.models.hub_child import ask_hub_for_config
 from tui_train.memory.data_defaults import make_setup
 from tui_train.memory.predict import predict_memory
+from tui_train.places.place import Place
 from tui_train.wizard import make_wizard
 
 CONFIG = json.dumps({
@@ -63,7 +63,7 @@ def test_config_json_alone_is_fetched_and_gives_the_estimate(hub, capsys):
     chosen = profile(CHOSEN)
     before = here(chosen)
     assert predict_memory(make_setup(chosen, before)).workload.unknown_model == "acme/new"
-    after = facts_with_fetched_config(chosen, before, FactsSource())
+    after = facts_with_fetched_config(chosen, before, Place())
     found = predict_memory(make_setup(chosen, after))
     assert (found.workload.model.name, found.workload.model.layers, found.band) == ("acme/new", 8, "fits")
     assert hub.asked == [("GET", "/acme/new/resolve/main/config.json", None)]
@@ -71,7 +71,7 @@ def test_config_json_alone_is_fetched_and_gives_the_estimate(hub, capsys):
     assert (cached.folder.endswith(MAIN_COMMIT), "weights" in cached.missing, cached.kind) == (True, True, "llama")
     assert "config.json (0.2 KiB)" in capsys.readouterr().err
     # It is known now, and the Hub is not asked again.
-    facts_with_fetched_config(chosen, after, FactsSource())
+    facts_with_fetched_config(chosen, after, Place())
     assert len(hub.asked) == 1
     assert "nothing to fetch" in capsys.readouterr().err
 
@@ -133,7 +133,7 @@ def test_a_hub_that_is_not_there_is_said():
 def test_it_is_not_fetched_for_another_machine(hub):
     chosen = profile(CHOSEN)
     with pytest.raises(click.UsageError, match="leave out --machine"):
-        facts_with_fetched_config(chosen, here(chosen), FactsSource(machine_file=Path("box.json")))
+        facts_with_fetched_config(chosen, here(chosen), Place(machine_file=Path("box.json")))
     assert hub.asked == []
 
 

@@ -17,10 +17,10 @@ from pilot import PRETRAIN_KEY, press_keys, screen_text, wait_for_workers
 from support import GIB, UUIDS, findings_of, gpu, inside, machine, plan, profile, sample, toolchain
 
 from tui_train.actions import machine_facts
-from tui_train.actions.machine_facts import FactsSource
 from tui_train.base.errors import BadInput
 from tui_train.facts.other_machines import machine_files, remote
 from tui_train.facts.types import Facts
+from tui_train.places.place import Place
 from tui_train.places.profile_facts import probe_host_facts
 from tui_train.profile.fields import profile_with_value
 from tui_train.runner.questions import survey
@@ -109,7 +109,7 @@ def test_a_file_that_is_none_is_refused(tmp_path):
 
 
 def test_an_image_there_is_not_guessed_at(box):
-    where = machine_facts.probe_facts_for_profile(profile(inside()), FactsSource(machine_file=box))
+    where = machine_facts.probe_facts_for_profile(profile(inside()), Place(machine_file=box))
     (error,) = [found for found in findings_of(profile(inside()), where) if found.key.startswith("container")]
     assert "can only be looked into" in error.message
 
@@ -118,7 +118,7 @@ def test_a_name_that_the_file_leaves_out_is_no_path(tmp_path, monkeypatch):
     monkeypatch.setenv("USER", "ann")
     tools = (toolchain("/scratch/ann/env/bin/python"), toolchain(f"{Path.home()}/env/bin/python"))
     machine_files.save_machine_file(tmp_path / "box.json", msgspec.structs.replace(BOX, toolchains=tools))
-    where = machine_facts.probe_facts_for_profile(profile(), FactsSource(machine_file=tmp_path / "box.json"))
+    where = machine_facts.probe_facts_for_profile(profile(), Place(machine_file=tmp_path / "box.json"))
     assert plan(profile(), where).python == "~/env/bin/python"
     only = msgspec.structs.replace(where, toolchains=where.toolchains[:1])
     assert "facts --json" in findings_of(profile(), only)[0].message
@@ -126,7 +126,7 @@ def test_a_name_that_the_file_leaves_out_is_no_path(tmp_path, monkeypatch):
 
 def test_this_machine_is_not_taken_for_the_other(box, monkeypatch):
     monkeypatch.setenv("NCCL_P2P_DISABLE", "1")
-    where = machine_facts.probe_facts_for_profile(profile(), FactsSource(machine_file=box))
+    where = machine_facts.probe_facts_for_profile(profile(), Place(machine_file=box))
     assert (where.variables, where.resources_in_use, where.engines) == ((), (), None)
     assert where.other_machine == str(box)
 
@@ -221,7 +221,7 @@ def test_what_the_files_beside_a_script_there_import_is_known(tmp_path):
 @pytest.mark.whole
 def test_a_plan_for_a_host_without_tui_train(host):
     chosen = profile({"trainer.data": (f"{host}/c.yaml", f"{host}/gone.txt"), "trainer.config": f"{host}/c.yaml"})
-    where = machine_facts.probe_facts_for_profile(chosen, FactsSource(host="box"))
+    where = machine_facts.probe_facts_for_profile(chosen, Place("box"))
     assert [card.uuid for card in where.machine.gpus] == list(UUIDS)
     assert where.machine.memory_total
     assert where.other_machine == "box"
@@ -276,7 +276,7 @@ def test_the_cache_of_models_there_is_the_one_that_the_profile_names(host):
 async def test_the_wizard_shows_that_machine_and_exports(box, tmp_path, monkeypatch, size):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("TEXTUAL_ANIMATIONS", "none")
-    async with make_wizard(source=FactsSource(machine_file=box)).run_test(size=size) as pilot:
+    async with make_wizard(place=Place(machine_file=box)).run_test(size=size) as pilot:
         for step in ("", "Hardware", "Backend", "Recipe", "Preview"):
             if step:
                 await press_keys(PRETRAIN_KEY if step == "Hardware" else "enter")(pilot)
@@ -302,9 +302,9 @@ async def test_a_path_there_is_asked_for_once_it_is_typed(box, monkeypatch):
     asked = []
     whole = machine_facts.probe_facts_for_profile
     monkeypatch.setattr(
-        machine_facts, "probe_facts_for_profile", lambda chosen, source: asked.append(chosen) or whole(chosen, source)
+        machine_facts, "probe_facts_for_profile", lambda chosen, place: asked.append(chosen) or whole(chosen, place)
     )
-    async with make_wizard(source=FactsSource(machine_file=box)).run_test(size=(80, 24)) as pilot:
+    async with make_wizard(place=Place(machine_file=box)).run_test(size=(80, 24)) as pilot:
         await press_keys(PRETRAIN_KEY, "enter")(pilot)
         before = len(asked)
         for text in ("/d", "/da", "/data"):
@@ -321,7 +321,7 @@ async def test_a_path_there_is_asked_for_once_it_is_typed(box, monkeypatch):
 
 async def test_a_machine_that_can_no_longer_be_read_is_no_machine_without_cards(box):
     box.write_text("{")
-    async with make_wizard(source=FactsSource(machine_file=box)).run_test(size=(80, 24)) as pilot:
+    async with make_wizard(place=Place(machine_file=box)).run_test(size=(80, 24)) as pilot:
         await wait_for_workers(pilot, refused=True)
         await pilot.press("enter")
         await wait_for_workers(pilot, refused=True)
@@ -336,4 +336,4 @@ def test_what_keeps_a_machine_from_being_known_is_said_before_the_wizard_opens(t
     monkeypatch.setattr(door, "make_wizard", lambda *_: pytest.fail("it opened"))
     (tmp_path / "bad.json").write_text("{")
     with pytest.raises(BadInput):
-        door.open_wizard(source=FactsSource(machine_file=tmp_path / "bad.json"))
+        door.open_wizard(place=Place(machine_file=tmp_path / "bad.json"))

@@ -20,7 +20,6 @@ from textual.widgets import Input
 from tui_train.screens.run import run_end
 from tui_train.screens.widgets.form.entry import Entry
 
-from tui_train.actions.machine_facts import FactsSource
 from tui_train.base import app_paths
 from tui_train.base.errors import BadInput, NoAnswer, Unavailable
 from tui_train.channel.runner_zip import runner_modules
@@ -28,6 +27,7 @@ from tui_train.facts.machine import probe
 from tui_train.facts.machine.folder_names import RemoteFolderNames
 from tui_train.places import host_questions, place_of_run
 from tui_train.places.fetched_results import fetch_results
+from tui_train.places.place import Place
 from tui_train.places.run_mirror import RunMirror
 from tui_train.plan.run_files import RenderedFile
 from tui_train.profile import hosts
@@ -160,20 +160,20 @@ def test_a_lost_link_is_told_and_changes_nothing_of_the_run(host):
 @pytest.mark.whole
 def test_what_does_not_start_leaves_no_folder_on_either_side(host):
     chosen = sleeper(host)
-    source = FactsSource(host="box")
+    place = Place("box")
 
-    prepared = prepare(chosen, source.place.probe_facts_for(chosen))
+    prepared = prepare(chosen, place.probe_facts_for(chosen))
     (host / "bin" / "bash").write_text("#!/bin/sh\nexit 3\n")
     (host / "bin" / "bash").chmod(0o755)
     with pytest.raises(Unavailable):
-        source.place.submit(prepared, prepared.plan)
+        place.submit(prepared, prepared.plan)
     assert run_folders.list_runs() == ()
     assert runs_of_host(host) == []
 
 
 @pytest.mark.whole
 def test_a_start_that_hangs_before_its_report_is_stopped_and_made_no_more(host, tmp_path):
-    chosen, box = sleeper(host, ticks=600), FactsSource(host="box").place
+    chosen, box = sleeper(host, ticks=600), Place("box")
     prepared = prepare(chosen, box.probe_facts_for(chosen))
     bash = host / "bin" / "bash"
     bash.write_text('#!/bin/sh\n[ "$1" != -c ] || exec /bin/bash "$@"\nexec sleep 600\n')
@@ -372,7 +372,7 @@ async def test_other_hosts_are_asked_once_their_names_stand(host):
 async def test_paths_are_completed_by_the_names_on_the_host(host):
     (host / "only-there").mkdir()
     (host / "only-there" / "train.py").touch()
-    app = make_wizard(source=FactsSource(host="box"))
+    app = make_wizard(place=Place("box"))
     async with app.run_test(size=(80, 24)) as pilot:
         await press_keys("enter", "enter")(pilot)
         await wait_for_step(pilot, "Backend")
@@ -415,7 +415,7 @@ async def test_a_fetch_goes_on_when_its_screen_is_left(host, monkeypatch):
 
 async def test_preview_starts_on_the_host_and_run_follows_it(host):
     chosen = sleeper(host, ticks=30)
-    app = make_wizard(source=FactsSource(host="box"))
+    app = make_wizard(place=Place("box"))
     async with app.run_test(size=(80, 24)) as pilot:
         await wait_for_workers(pilot)
         app.edits.set_profile(chosen, save_as_draft=False)

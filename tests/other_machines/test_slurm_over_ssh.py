@@ -18,7 +18,7 @@ from ssh import runs_of_host
 from support import prepare, profile, wait_until
 from try_counts import count_tries
 
-from tui_train.actions.machine_facts import FactsSource, source_for_profile
+from tui_train.actions.machine_facts import place_for_profile
 from tui_train.base.errors import Unavailable
 from tui_train.channel.session import PYTHON_COMMAND, ask_host
 from tui_train.places import jobs
@@ -302,22 +302,22 @@ def test_a_host_without_sbatch_is_named_and_one_where_only_a_login_shell_finds_i
 @pytest.mark.parametrize(
     ("own", "named", "goes"),
     [
-        (("", "none"), FactsSource(), ("", False)),
-        (("lab", "slurm"), FactsSource(), ("lab", True)),
-        (("lab", "slurm"), FactsSource(host="lab"), ("lab", True)),
-        (("lab", "slurm"), FactsSource(host="box"), ("box", False)),
-        (("lab", "slurm"), FactsSource(host="ann@login"), ("ann@login", True)),
-        (("", "slurm"), FactsSource(host="box"), ("box", False)),
-        (("lab", "none"), FactsSource(slurm=True), ("lab", True)),
-        (("lab", "slurm"), FactsSource(host="box", slurm=True), ("box", True)),
-        (("lab", "none"), FactsSource(machine_file=Path("m.json")), ("", False)),
+        (("", "none"), Place(), ("", False)),
+        (("lab", "slurm"), Place(), ("lab", True)),
+        (("lab", "slurm"), Place("lab"), ("lab", True)),
+        (("lab", "slurm"), Place("box"), ("box", False)),
+        (("lab", "slurm"), Place("ann@login"), ("ann@login", True)),
+        (("", "slurm"), Place("box"), ("box", False)),
+        (("lab", "none"), Place(slurm=True), ("lab", True)),
+        (("lab", "slurm"), Place("box", slurm=True), ("box", True)),
+        (("lab", "none"), Place(machine_file=Path("m.json")), ("", False)),
     ],
 )
 def test_where_a_profile_goes(own, named, goes):
     host, scheduler = own
     hosts.save_host("lab", "ann@login")
-    source = source_for_profile(profile({"hardware.host": host, "hardware.scheduler": scheduler}), named)
-    assert (source.host, source.slurm) == goes
+    place = place_for_profile(profile({"hardware.host": host, "hardware.scheduler": scheduler}), named)
+    assert (place.host, place.slurm) == goes
 
 
 def test_what_a_login_shell_sets_is_left_out_again(tmp_path):

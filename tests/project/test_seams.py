@@ -207,7 +207,7 @@ def test_a_place_is_added(project):
     package = project / "tui_train"
     (package / "places/toy.py").write_text(PLACE)
     entries = package / "places/__init__.py"
-    edit(entries, "    return Place(hosts", f"{NAMED}    return Place(hosts")
+    edit(entries, "    return Place(host,", f"{NAMED}    return Place(host,")
     made = json.loads(printed(project, "plan", "quickstart", "--json", "--host", "toy", *ON_CPU))["plan"]
     assert "toyland" in " ".join(made["notes"])
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -19,38 +19,21 @@ from tui_train.profile import hosts
 from tui_train.profile.types import Profile
 from tui_train.setup.machine.toolchain import toolchain_to_judge_cards
 
-
-class FactsSource(NamedTuple):
-    """Where facts come from: a machine file or a host; empty: this machine.
-
-    `slurm`: the training is submitted to Slurm, here or on the host; its nodes are like the machine in the file.
-    """
-
-    machine_file: Path | None = None
-    host: str = ""
-    slurm: bool = False
-
-    @property
-    def is_other_machine_or_cluster(self) -> bool:
-        """Return whether it is another machine than this one, or the cluster."""
-        return bool(self.machine_file or self.host or self.slurm)
-
-    @property
-    def place(self) -> Place:
-        """The place of these options."""
-        return place_of(self.machine_file, self.host, slurm=self.slurm)
+_THIS_MACHINE = Place()
 
 
-def source_for_profile(profile: Profile, source: FactsSource) -> FactsSource:
-    """Return where a profile trains: what a command names, else its own host or scheduler.
+def place_for_profile(profile: Profile, named_place: Place = _THIS_MACHINE) -> Place:
+    """Return where a profile trains: the place that a command names, else its own host or scheduler.
 
     Another host than its own trains by itself, unless a command asks for Slurm.
     """
     hardware = profile.hardware
-    own_place = not source.host or hosts.host_address(source.host) == hosts.host_address(hardware.host)
-    slurm = source.slurm or (hardware.scheduler == "slurm" and own_place)
-    own = "" if source.machine_file and not slurm else hardware.host
-    return source._replace(host=source.host or own, slurm=slurm)
+    own_place = not named_place.host or named_place.address == hosts.host_address(hardware.host)
+    slurm = named_place.slurm or (hardware.scheduler == "slurm" and own_place)
+    host = named_place.host or ("" if named_place.machine_file and not slurm else hardware.host)
+    if (host, slurm) == (named_place.host, named_place.slurm):
+        return named_place
+    return place_of(named_place.machine_file, host, slurm=slurm)
 
 
 def require_training_on_this_machine(profile: Profile, action: str) -> Profile:
@@ -66,25 +49,21 @@ def require_training_on_this_machine(profile: Profile, action: str) -> Profile:
     return profile
 
 
-def probe_facts_and_toolchain_of_source(
-    source: FactsSource, toolchain_file: Path | None
-) -> tuple[Facts, Toolchain | None]:
-    """Return the facts of a source, and the toolchain for which to judge the cards: that of a file, if named."""
+def probe_facts_and_toolchain(place: Place, toolchain_file: Path | None) -> tuple[Facts, Toolchain | None]:
+    """Return the facts of a place, and the toolchain for which to judge the cards: that of a file, if named."""
     own = machine_files.load_toolchain_file(toolchain_file) if toolchain_file else None
     # Judged for another PyTorch, the Pythons of this machine do not matter.
-    facts = (
-        Facts(machine=probe.probe_machine()) if own and not source.place.name else source.place.probe_machine_facts()
-    )
+    facts = Facts(machine=probe.probe_machine()) if own and not place.name else place.probe_machine_facts()
     if own:
         return msgspec.structs.replace(facts, toolchains=(own,)), own
     return facts, toolchain_to_judge_cards(facts)
 
 
 def probe_facts_for_profile(
-    profile: Profile, source: FactsSource, on_wait: Callable[[str], None] = lambda _: None
+    profile: Profile, named_place: Place, on_wait: Callable[[str], None] = lambda _: None
 ) -> Facts:
     """Return the facts that a plan of a profile needs, of where it trains; `on_wait` gets what may take longer."""
-    return source_for_profile(profile, source).place.probe_facts_for(profile, on_wait)
+    return place_for_profile(profile, named_place).probe_facts_for(profile, on_wait)
 
 
 def facts_as_json_data(facts: Facts, toolchain: Toolchain | None) -> dict[str, Any]:

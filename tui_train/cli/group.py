@@ -16,7 +16,7 @@ from tui_train.base.text import visible
 from tui_train.runner.system.refused import BUSY_RESOURCE_EXIT_CODE
 
 if TYPE_CHECKING:
-    from tui_train.actions.machine_facts import FactsSource
+    from tui_train.places.place import Place
 
 # Click's own code is 2, which a training may end with.
 _WRONG_USAGE_EXIT_CODE = 64
@@ -263,7 +263,7 @@ def machine_options(
     host_help: str = "For another host, read over ssh: one of `tui-train hosts`, or a name for ssh.",
     slurm_help: str = "For nodes of the Slurm cluster of this machine, or of the host of --on.",
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Return the options that name another machine, which become the one argument `source`.
+    """Return the options that name another machine, which become the one argument `named_place`.
 
     With Slurm a host is where jobs are submitted, and the machine in a file is a node.
     """
@@ -273,14 +273,14 @@ def machine_options(
         @host_option(host_help)
         @click.option("--slurm", is_flag=True, help=slurm_help)
         @functools.wraps(command)
-        def with_source(*arguments: Any, machine: Path | None, host: str, slurm: bool, **options: Any) -> None:
-            from tui_train.actions.machine_facts import FactsSource
+        def with_place(*arguments: Any, machine: Path | None, host: str, slurm: bool, **options: Any) -> None:
+            from tui_train.places import place_of
 
             if machine and host and not slurm:
                 raise click.UsageError("Give --machine or --on, not both.")
-            command(*arguments, source=FactsSource(machine, host, slurm=slurm), **options)
+            command(*arguments, named_place=place_of(machine, host, slurm=slurm), **options)
 
-        return with_source
+        return with_place
 
     return add_options
 
@@ -293,20 +293,20 @@ def machine_options(
 @click.version_option(__version__, message="tui-train %(version)s")
 @machine_options()
 @click.pass_context
-def cli(context: click.Context, source: "FactsSource") -> None:
+def cli(context: click.Context, named_place: "Place") -> None:
     """Fine-tune and train models from your terminal. Without a command: the wizard."""
     if context.invoked_subcommand is None:
-        if source.slurm:
+        if named_place.slurm:
             raise click.UsageError("--slurm takes a command; in the wizard, H on Hardware chooses Slurm.")
         from tui_train.wizard import open_wizard
 
-        context.exit(open_wizard(source=source))
-    _pass_machine_to_command(context, context.invoked_subcommand, source)
+        context.exit(open_wizard(place=named_place))
+    _pass_machine_to_command(context, context.invoked_subcommand, named_place)
 
 
-def _pass_machine_to_command(context: click.Context, name: str, source: "FactsSource") -> None:
+def _pass_machine_to_command(context: click.Context, name: str, named_place: "Place") -> None:
     """Give a command the machine that options before it name; UsageError where it takes none of them."""
-    values = {"machine": source.machine_file, "host": source.host, "slurm": source.slurm}
+    values = {"machine": named_place.machine_file, "host": named_place.host, "slurm": named_place.slurm}
     given = {option: value for option, value in values.items() if value}
     command = cli.get_command(context, name)
     taken = {parameter.name for parameter in command.params} if command else set()

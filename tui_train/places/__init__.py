@@ -3,7 +3,6 @@
 from pathlib import Path
 
 from tui_train.places.place import Place
-from tui_train.profile import hosts
 from tui_train.runs.remote_run import read_run_location, read_unconfirmed_start
 from tui_train.runs.run_folders import RunFolder
 from tui_train.runs.slurm_job import read_known_job
@@ -14,7 +13,7 @@ def place_of(machine_file: Path | None = None, host: str = "", *, slurm: bool = 
 
     With `slurm` it is the cluster of this machine or the host, whose nodes are like the machine in the file.
     """
-    return Place(hosts.host_address(host), slurm, machine_file)
+    return Place(host, slurm, machine_file)
 
 
 def place_of_run(run: RunFolder) -> Place:

@@ -70,7 +70,7 @@ _MAX_UNSTARTED_REMOVAL_SECONDS = 30.0
 
 
 class Place(Struct, frozen=True):
-    """A machine by its name for ssh (empty: this one), and whether Slurm starts a training there.
+    """A machine by its name, a saved one or for ssh (empty: this one), and whether Slurm starts a training there.
 
     `machine_file` has the facts of the machine, or of a node: without Slurm it can only be planned for it.
     """
@@ -78,6 +78,11 @@ class Place(Struct, frozen=True):
     host: str = ""
     slurm: bool = False
     machine_file: Path | None = None
+
+    @property
+    def address(self) -> str:
+        """Name of the machine for ssh, empty for this one."""
+        return host_address(self.host)
 
     @property
     def name(self) -> str:
@@ -97,7 +102,7 @@ class Place(Struct, frozen=True):
             return self.probe_facts_for(Profile())
         if self.machine_file:
             return machine_files.load_machine_file(self.machine_file)
-        return remote.read_host_facts(self.host)
+        return remote.read_host_facts(self.address)
 
     def probe_facts_for(self, profile: Profile, on_wait: Callable[[str], None] = lambda _: None) -> Facts:
         """Return the facts that a profile needs; takes up to some seconds, so never on a screen's thread.
@@ -111,12 +116,12 @@ class Place(Struct, frozen=True):
                 self.machine_file, profile, is_node=self.slurm and not self.host
             )
         if self.host:
-            facts = profile_facts.probe_host_facts(self.host, profile)
+            facts = profile_facts.probe_host_facts(self.address, profile)
         else:
             facts = node or profile_facts.probe_profile_facts(profile, on_wait)
         if not self.slurm:
             return facts
-        cluster = read_cluster(self.host)
+        cluster = read_cluster(self.address)
         return msgspec.structs.replace(
             facts,
             machine=node.machine if node else profile_facts.node_for_profile(facts.machine, cluster, profile),
@@ -142,13 +147,13 @@ class Place(Struct, frozen=True):
             _require_can_wait(by_slurm=plan.slurm is not None, machine_count=plan.nodes)
         interrupts.raise_if_start_interrupted("")
         if self.slurm:
-            dry_run_job(next(file.text for file in prepared.files if file.path == SLURM_SCRIPT), self.host)
-        files = (*prepared.files, *code_files(self.host, prepared.profile))
+            dry_run_job(next(file.text for file in prepared.files if file.path == SLURM_SCRIPT), self.address)
+        files = (*prepared.files, *code_files(self.address, prepared.profile))
         interrupts.raise_if_start_interrupted("")
         run = run_folders.create_run_folder(plan.name, files)
         try:
             if self.host:
-                write_run_location(run.path, create_run_folder_on_host(self.host, run, files))
+                write_run_location(run.path, create_run_folder_on_host(self.address, run, files))
                 interrupts.raise_if_start_interrupted("")
             self._start(run, interrupts, options)
         except TuiTrainError as error:
@@ -272,7 +277,7 @@ class Place(Struct, frozen=True):
     ) -> ChildResult:
         """Run a program there for one answer, with these changes to the environment and all the memory it takes."""
         if self.host:
-            return remote.run_on_machine(self.host, command, seconds, variables, is_cancelled)
+            return remote.run_on_machine(self.address, command, seconds, variables, is_cancelled)
         return run_child(command, seconds, variables, is_cancelled=is_cancelled, memory_limit=0)
 
     def refuse_if_active(self, run: RunFolder) -> None:

@@ -53,7 +53,7 @@ def run_trial_on_host(  # noqa: PLR0913, PLR0917 - what a trial is made of
     named = msgspec.structs.replace(plan, name=f"{plan.name}-{folder.name}")
     with defer_signals() as interrupts:
         run = place.submit(prepared, named, interrupts, StartOptions(end_after=end_after))
-    mirror, memory = RunMirror(run, lambda _why: None), _HostMemoryWatcher(place.host, resources.cards)
+    mirror, memory = RunMirror(run, lambda _why: None), _HostMemoryWatcher(place.address, resources.cards)
     pace = TrialStepPace(_MIN_TIMED_SECONDS)
     try:
         if interrupts.number:

@@ -77,10 +77,10 @@ def confirm_and_create_environment(  # noqa: PLR0913 - one for each option
     if not host:
         path = expand_home(str(path)).absolute() if path else None
         python = str(fields.absolute_value(fields.get_field("trainer.python"), python))
-    installers = making.ask_for_installers(place.host, package_set, str(path or ""), python)
+    installers = making.ask_for_installers(place.address, package_set, str(path or ""), python)
     machine = place.probe_machine_facts().machine if host else probe.probe_machine()
-    torch_build = making.choose_torch_build(machine, torch_index, place.host)
-    plan = making.plan_install(place.host, package_set, installers, torch_build, python)
+    torch_build = making.choose_torch_build(machine, torch_index, place.address)
+    plan = making.plan_install(place.address, package_set, installers, torch_build, python)
     where, on = (f"{host}:{plan.path}", f"--on {visible(host)} ") if host else (str(plan.path), "")
     if plan.is_under_way:
         click.echo(f"It is already being made in {visible(where)}.")

@@ -21,7 +21,7 @@ from tui_train.actions.cards.proof import (
 )
 from tui_train.actions.cards.trainings import machine_profile
 from tui_train.actions.doctor.short_runs import ShortRunContext, ShortRunObserver
-from tui_train.actions.machine_facts import FactsSource, source_for_profile
+from tui_train.actions.machine_facts import place_for_profile
 from tui_train.base.app_paths import card_proof_folder
 from tui_train.base.errors import BadInput, Unavailable
 from tui_train.base.files import create_own_folder, raising_cannot_write, write_atomically
@@ -43,7 +43,7 @@ def prove_machine(  # noqa: PLR0913 - one for each option
     reference: str,
     *,
     edits: tuple[str, ...],
-    source: FactsSource,
+    named_place: Place,
     stages: tuple[str, ...],
     skipped: tuple[str, ...],
     output: Path | None,
@@ -53,10 +53,10 @@ def prove_machine(  # noqa: PLR0913 - one for each option
     """Prove the stages that were not proved yet; exits with an error where a claim differs."""
     chosen = _chosen_stages(stages, skipped)
     profile = apply_edits(load_profile(reference), edits)
-    place = _place_to_prove(profile, source)
+    place = _place_to_prove(profile, named_place)
     profile = machine_profile(profile)
     facts = place.probe_facts_for(profile, report_waiting)
-    folder = output or card_proof_folder(place.host)
+    folder = output or card_proof_folder(place.address)
     machine = proved_machine(make_setup(profile, facts))
     known = load_proof(folder / _JSON_FILE, machine)
     answers.announce_changes(
@@ -90,9 +90,9 @@ def _chosen_stages(names: tuple[str, ...], skipped: tuple[str, ...]) -> list[Sta
     return [stage for name, stage in STAGE_BY_NAME.items() if name in (names or STAGE_BY_NAME) and name not in skipped]
 
 
-def _place_to_prove(profile: Profile, source: FactsSource) -> Place:
+def _place_to_prove(profile: Profile, named_place: Place) -> Place:
     """Return the machine on which a profile trains; BadInput where it is not one that can be asked now."""
-    place = source_for_profile(profile, source).place
+    place = place_for_profile(profile, named_place)
     if place.slurm:
         node = "srun --pty tui-train doctor --cards --set hardware.scheduler=none, with the options that request GPUs"
         raise BadInput("--cards proves one machine, and Slurm gives each job others", f"Prove it on a node: {node}.")

@@ -8,7 +8,7 @@ from msgspec.structs import asdict
 from tui_train.actions.doctor.communication import communication_profile
 from tui_train.actions.doctor.communication_fixes import examine_communication
 from tui_train.actions.doctor.short_runs import ShortRunContext, ShortRunObserver
-from tui_train.actions.machine_facts import FactsSource, source_for_profile
+from tui_train.actions.machine_facts import place_for_profile
 from tui_train.actions.training_hosts import probe_facts_for_start
 from tui_train.base.app_paths import communication_tests_folder
 from tui_train.base.errors import Unavailable
@@ -18,6 +18,7 @@ from tui_train.cli.plans.plans import apply_edits, load_profile, print_findings_
 from tui_train.cli.printing import print_json, report_waiting
 from tui_train.facts.machine.communication_tests import Examination, Exchange
 from tui_train.memory.data_defaults import make_setup
+from tui_train.places.place import Place
 from tui_train.plan.render.prepare import prepare_plan
 from tui_train.profile.changes import Change
 from tui_train.runs.interrupts import defer_signals
@@ -31,22 +32,22 @@ class ExaminationAnswer(Examination, frozen=True, kw_only=True):
 
 
 def examine_profile(
-    reference: str, *, edits: tuple[str, ...], source: FactsSource, seconds: float, as_json: bool
+    reference: str, *, edits: tuple[str, ...], named_place: Place, seconds: float, as_json: bool
 ) -> None:
     """Test how the processes of a profile communicate; exits with an error where they do not."""
     profile = apply_edits(load_profile(reference), edits)
-    chosen = source_for_profile(profile, source)
-    facts = probe_facts_for_start(profile, chosen, report_waiting)
+    place = place_for_profile(profile, named_place)
+    facts = probe_facts_for_start(profile, place, report_waiting)
     setup = make_setup(profile, facts)
     # What the training lacks besides, such as a model, does not matter here.
     print_findings_and_require_plan(prepare_plan(make_setup(communication_profile(setup), facts)), starts=True)
     answers.announce_changes(
-        starts=(f"a test of its processes' communication{f' on {chosen.host}' if chosen.host else ''}",),
+        starts=(f"a test of its processes' communication{f' on {place.host}' if place.host else ''}",),
         writes=(str(communication_tests_folder()),),
     )
     observer = ShortRunObserver() if as_json else _ExchangePrinter(communication_test_title(setup))
     with defer_signals(lambda text: click.echo(text, err=True)) as interrupts:
-        run_context = ShortRunContext(chosen.place, facts, observer, interrupts)
+        run_context = ShortRunContext(place, facts, observer, interrupts)
         examination = examine_communication(profile, run_context, seconds)
     if interrupts.number:
         # What was begun is ended and removed.

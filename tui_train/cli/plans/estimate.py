@@ -4,7 +4,7 @@ import click
 from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
 
-from tui_train.actions.machine_facts import FactsSource, probe_facts_for_profile
+from tui_train.actions.machine_facts import probe_facts_for_profile
 from tui_train.base.errors import Unavailable
 from tui_train.base.text import percent, size_text, typeset_ascii, visible
 from tui_train.checks import find_problems
@@ -23,6 +23,7 @@ from tui_train.memory.predict import Prediction, RungEffect, predict_memory, run
 from tui_train.memory.trace import CountedMemory
 from tui_train.memory.types import MemorySettings
 from tui_train.memory.verdict import FitBand
+from tui_train.places.place import Place
 from tui_train.profile.fields import FieldValue
 from tui_train.setup.setup import Setup
 from tui_train.views import plain_text
@@ -78,7 +79,7 @@ def print_estimate(  # noqa: PLR0913 - one for each option
     reference: str,
     *,
     edits: tuple[str, ...],
-    source: FactsSource,
+    named_place: Place,
     method: str,
     fetch: bool,
     as_json: bool,
@@ -89,10 +90,10 @@ def print_estimate(  # noqa: PLR0913 - one for each option
     """
     profile = apply_edits(load_profile(reference), edits)
     if method:
-        require_this_machine(f"--{method}", profile, source)
-    facts = probe_facts_for_profile(profile, source, printing.report_waiting)
+        require_this_machine(f"--{method}", profile, named_place)
+    facts = probe_facts_for_profile(profile, named_place, printing.report_waiting)
     if fetch:
-        facts = facts_with_fetched_config(profile, facts, source)
+        facts = facts_with_fetched_config(profile, facts, named_place)
     setup = make_setup(profile, facts)
     if setup.recipe_problem:
         raise setup.recipe_problem

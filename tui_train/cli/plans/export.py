@@ -8,13 +8,13 @@ import click
 import msgspec
 
 from tui_train.actions import machine_facts
-from tui_train.actions.machine_facts import FactsSource
 from tui_train.base.app_paths import expand_home
 from tui_train.base.errors import BadInput
 from tui_train.base.text import visible
 from tui_train.cli import answers, printing
 from tui_train.cli.plans import plans
 from tui_train.memory.data_defaults import make_setup
+from tui_train.places.place import Place
 from tui_train.plan.outside_files import outside_files_text
 from tui_train.plan.render import files_with_plan_described
 from tui_train.plan.render.manifests import MANIFESTS, with_cluster_address
@@ -28,22 +28,20 @@ from tui_train.runs import run_folders
 from tui_train.setup.machine.container import ISOLATING_ENGINES
 
 
-def export_plan(reference: str, folder: Path, *, edits: tuple[str, ...], source: FactsSource, force: bool) -> None:
+def export_plan(reference: str, folder: Path, *, edits: tuple[str, ...], named_place: Place, force: bool) -> None:
     """Write the files of a profile's plan to a folder."""
     profile = plans.apply_edits(plans.load_profile(reference), edits)
-    source = machine_facts.source_for_profile(profile, source)
-    prepared = prepare_plan(
-        make_setup(profile, machine_facts.probe_facts_for_profile(profile, source, printing.report_waiting))
-    )
+    place = machine_facts.place_for_profile(profile, named_place)
+    prepared = prepare_plan(make_setup(profile, place.probe_facts_for(profile, printing.report_waiting)))
     made_plan = plans.print_findings_and_require_plan(prepared)
     target = _write_files_and_print_paths(folder, prepared.files, force=force)
     if outside := outside_files_text(prepared.profile):
         click.echo(f"Not in it, and needed at its own path: {visible(outside)}")
     script = visible(shlex.quote(str(target / LAUNCH_SCRIPT_FILE_NAME)))
-    if source.host or (source.machine_file and not source.slurm):
-        click.echo(f"Copy {visible(str(target))} to {visible(source.host or 'that machine')}.")
+    if place.host or (place.machine_file and not place.slurm):
+        click.echo(f"Copy {visible(str(target))} to {visible(place.host or 'that machine')}.")
         script = LAUNCH_SCRIPT_FILE_NAME
-    if made_plan.slurm and source.host:
+    if made_plan.slurm and place.host:
         click.echo(f"Submit it there, from its folder: sbatch {SLURM_SCRIPT_FILE_NAME}")
         return
     if made_plan.slurm:
@@ -60,7 +58,7 @@ def export_manifest(  # noqa: PLR0913 - one for each option
     folder: Path,
     *,
     edits: tuple[str, ...],
-    source: FactsSource,
+    named_place: Place,
     force: bool,
 ) -> None:
     """Write the files of a profile's plan, and the manifest by which a cluster runs it, to a folder."""
@@ -73,12 +71,12 @@ def export_manifest(  # noqa: PLR0913 - one for each option
     if added := [key for key in fields.chosen_keys(with_defaults) if not fields.is_chosen(chosen, key)]:
         click.echo(f"Defaults of cluster.toml: {', '.join(added)}")
     profile = plans.apply_edits(with_defaults, edits)
-    if source.machine_file and profile.container.engine in ISOLATING_ENGINES:
+    if named_place.machine_file and profile.container.engine in ISOLATING_ENGINES:
         # A file knows no images: the plan is for a Python of that machine, and the pod is the container all the same.
         profile = fields.profile_with_value(profile, "container.engine", "none")
     # A manifest is for another scheduler.
     profile = with_cluster_address(fields.profile_with_value(profile, "hardware.scheduler", "none"), manifest_name)
-    setup = make_setup(profile, machine_facts.probe_facts_for_profile(profile, source, printing.report_waiting))
+    setup = make_setup(profile, machine_facts.probe_facts_for_profile(profile, named_place, printing.report_waiting))
     made_plan = plans.print_findings_and_require_plan(_without_unused_image_warnings(prepare_plan(setup)))
     cluster = plan_for_cluster(made_plan, profile, claims=volumes, paths=setup.facts.paths, toolchain=setup.toolchain)
     made = member.render_manifest(cluster)

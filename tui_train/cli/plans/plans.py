@@ -14,7 +14,6 @@ from msgspec.structs import asdict
 from tui_train.actions import machine_facts as machines
 from tui_train.actions import model_config
 from tui_train.actions.image_check import check_image, image_check_text
-from tui_train.actions.machine_facts import FactsSource
 from tui_train.actions.training_hosts import probe_facts_for_start
 from tui_train.base.command import RUNTIME_VARIABLE_NAMES, argv
 from tui_train.base.errors import BadInput, NotFound, Unavailable
@@ -30,6 +29,7 @@ from tui_train.facts.types import CardSet, Facts, Gpu, GpuVerdict, Machine, Tool
 from tui_train.memory.data_defaults import make_setup
 from tui_train.memory.predict import predict_memory
 from tui_train.places.host_questions import run_command_on
+from tui_train.places.place import Place
 from tui_train.plan.description import script_notes
 from tui_train.plan.render import files_with_plan_described
 from tui_train.plan.render.prepare import PreparedPlan, prepare_plan
@@ -118,11 +118,11 @@ def facts_answer() -> type[Struct]:
     )
 
 
-def print_facts(*, source: FactsSource, toolchain: Path | None, save: Path | None, as_json: bool) -> None:
+def print_facts(*, named_place: Place, toolchain: Path | None, save: Path | None, as_json: bool) -> None:
     """Print the facts of a machine, and write them to `save`, if given; `toolchain` is a file of another PyTorch."""
     if save:
         machine_files.refuse_to_overwrite(save)
-    machine_facts, judged_for = machines.probe_facts_and_toolchain_of_source(source, toolchain)
+    machine_facts, judged_for = machines.probe_facts_and_toolchain(named_place, toolchain)
     if as_json:
         printing.print_json(machines.facts_as_json_data(machine_facts, judged_for))
     else:
@@ -143,7 +143,7 @@ def print_facts(*, source: FactsSource, toolchain: Path | None, save: Path | Non
 
 
 def print_plan(  # noqa: PLR0913 - one for each option
-    reference: str, *, edits: tuple[str, ...], source: FactsSource, against: str | None, fetch: bool, as_json: bool
+    reference: str, *, edits: tuple[str, ...], named_place: Place, against: str | None, fetch: bool, as_json: bool
 ) -> None:
     """Print the plan of a profile, its findings on stderr; exits where an error forbids a plan.
 
@@ -152,9 +152,9 @@ def print_plan(  # noqa: PLR0913 - one for each option
     """
     profile = apply_edits(load_profile(reference), edits)
     earlier = _find_run_to_compare(profile, against)
-    facts = probe_facts_for_start(profile, source, printing.report_waiting)
+    facts = probe_facts_for_start(profile, named_place, printing.report_waiting)
     if fetch:
-        facts = facts_with_fetched_config(profile, facts, source)
+        facts = facts_with_fetched_config(profile, facts, named_place)
     setup = make_setup(profile, facts)
     prepared = prepare_plan(setup)
     if as_json:
@@ -180,9 +180,9 @@ def print_plan(  # noqa: PLR0913 - one for each option
     click.echo("\nfiles: " + ", ".join(file.path for file in files_with_plan_described(prepared.files)))
 
 
-def facts_with_fetched_config(profile: Profile, facts: Facts, source: FactsSource) -> Facts:
+def facts_with_fetched_config(profile: Profile, facts: Facts, named_place: Place) -> Facts:
     """Return the facts with the shape of a model whose config.json is fetched now; nothing is where it is known."""
-    require_this_machine("--fetch-config", profile, source)
+    require_this_machine("--fetch-config", profile, named_place)
     setup = make_setup(profile, facts)
     if setup.recipe_problem:
         raise setup.recipe_problem
@@ -195,9 +195,9 @@ def facts_with_fetched_config(profile: Profile, facts: Facts, source: FactsSourc
     return model_config.read_model_shape_into_facts(profile, facts, name)
 
 
-def require_this_machine(option: str, profile: Profile, source: FactsSource) -> None:
+def require_this_machine(option: str, profile: Profile, named_place: Place) -> None:
     """Raise UsageError or BadInput where an option that runs here is given for another machine or the cluster."""
-    if source.is_other_machine_or_cluster:
+    if named_place.name:
         raise click.UsageError(f"{option} runs on this machine: leave out --machine, --on and --slurm.")
     machines.require_training_on_this_machine(profile, option)
 

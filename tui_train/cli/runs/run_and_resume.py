@@ -7,7 +7,7 @@ from contextlib import contextmanager, suppress
 
 import click
 
-from tui_train.actions.machine_facts import FactsSource, require_training_on_this_machine, source_for_profile
+from tui_train.actions.machine_facts import place_for_profile, require_training_on_this_machine
 from tui_train.actions.run_array import prepare_members
 from tui_train.actions.training_hosts import probe_facts_for_start
 from tui_train.base.app_paths import runs_folder
@@ -61,7 +61,7 @@ def run_profile(  # noqa: PLR0913 - one for each option
     reference: str,
     *,
     edits: tuple[str, ...],
-    source: FactsSource,
+    named_place: Place,
     detach: bool,
     array: str | None,
     when_free: WhenFree,
@@ -69,19 +69,19 @@ def run_profile(  # noqa: PLR0913 - one for each option
     """Start a profile's run here, on a host or by Slurm, and follow it unless detached; or an array of runs."""
     with _report_interrupted_start():
         profile = apply_edits(load_profile(reference), edits)
-        if source.slurm:
+        if named_place.slurm:
             # The run says where it was, and opens there again.
             profile = fields.profile_with_value(profile, "hardware.scheduler", "slurm")
-            profile = fields.profile_with_value(profile, "hardware.host", source.host) if source.host else profile
-        chosen = source_for_profile(profile, source)
-        if chosen.machine_file and not chosen.slurm:
+            if named_place.host:
+                profile = fields.profile_with_value(profile, "hardware.host", named_place.host)
+        place = place_for_profile(profile, named_place)
+        if place.machine_file and not place.slurm:
             raise click.UsageError("--machine needs --slurm, or a profile with hardware.scheduler=slurm.")
-        if chosen.slurm and when_free:
+        if place.slurm and when_free:
             raise click.UsageError("--when-free: Slurm has a queue of its own.")
-        if chosen.slurm and not source.slurm:
+        if place.slurm and not named_place.slurm:
             click.echo("as a job of Slurm: the profile has hardware.scheduler=slurm")
-        place = chosen.place
-        facts = probe_facts_for_start(profile, chosen, printing.report_waiting)
+        facts = probe_facts_for_start(profile, place, printing.report_waiting)
         if array:
             members = prepare_members(profile, array, facts)
             arrays.report_findings_of_members(members)

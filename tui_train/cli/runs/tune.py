@@ -6,7 +6,7 @@ import sys
 import click
 import msgspec
 
-from tui_train.actions.machine_facts import FactsSource, probe_facts_for_profile, source_for_profile
+from tui_train.actions.machine_facts import place_for_profile, probe_facts_for_profile
 from tui_train.actions.training_hosts import probe_facts_for_start
 from tui_train.actions.tune.search import MAX_TRIALS, Trial, TrialSetting
 from tui_train.actions.tune.space import settings_to_try
@@ -26,6 +26,7 @@ from tui_train.base.text import visible
 from tui_train.cli import printing
 from tui_train.cli.plans.plans import apply_edits, load_profile
 from tui_train.memory.data_defaults import make_setup
+from tui_train.places.place import Place
 from tui_train.profile import fields
 from tui_train.profile.types import Profile
 
@@ -57,21 +58,21 @@ def tune_profile(  # noqa: PLR0913 - one for each option
     edits: tuple[str, ...],
     precisions: tuple[str, ...],
     seconds: int,
-    source: FactsSource,
+    named_place: Place,
     when_free: bool,
     as_json: bool,
 ) -> None:
     """Try a profile's settings and print the trials; exits with 1 where none could be timed, 130 after Ctrl-C."""
     profile = apply_edits(load_profile(reference), edits)
-    chosen = _source_for_trials(profile, source)
-    facts = probe_facts_for_start(profile, chosen, printing.report_waiting)
+    place = _place_for_trials(profile, named_place)
+    facts = probe_facts_for_start(profile, place, printing.report_waiting)
     state: TuningState | None = None
     code = 0
     try:
         for state in run_tuning(
             profile,
             facts,
-            place=chosen.place,
+            place=place,
             precisions=precisions,
             max_trial_seconds=float(seconds),
             when_free=when_free,
@@ -79,7 +80,7 @@ def tune_profile(  # noqa: PLR0913 - one for each option
             if state.waits_for:
                 click.echo(f"waits: {state.waits_for}", err=as_json)
             if not state.trials and state.setting_in_progress and not as_json:
-                click.echo(_announcement(chosen.host, seconds))
+                click.echo(_announcement(place.host, seconds))
             if state.setting_in_progress and not as_json:
                 click.echo(f"trial {len(state.trials) + 1}: {setting_text(state.setting_in_progress)} …")
     except KeyboardInterrupt:
@@ -94,19 +95,19 @@ def tune_profile(  # noqa: PLR0913 - one for each option
     if as_json:
         printing.print_json(_tuning_answer(state))
     else:
-        click.echo("\n".join(_tuning_result_lines(reference, edits, source.host, state)))
+        click.echo("\n".join(_tuning_result_lines(reference, edits, named_place.host, state)))
     sys.exit(code or (0 if state.recommended_trial else 1))
 
 
-def _source_for_trials(profile: Profile, source: FactsSource) -> FactsSource:
+def _place_for_trials(profile: Profile, named_place: Place) -> Place:
     """Return where the trials run; UsageError or BadInput where none can."""
-    if source.machine_file or source.slurm:
+    if named_place.machine_file or named_place.slurm:
         raise click.UsageError("trials run on this machine or on a host: with --machine or --slurm add --dry-run.")
-    chosen = source_for_profile(profile, source)
-    if chosen.slurm:
+    place = place_for_profile(profile, named_place)
+    if place.slurm:
         remedy = "Choose this machine or a host: --set hardware.scheduler=none. Or see what would be tried: --dry-run"
         raise BadInput("tune cannot run as a Slurm job, and the profile is for Slurm", remedy)
-    return chosen
+    return place
 
 
 def _announcement(host: str, seconds: int) -> str:
@@ -115,12 +116,12 @@ def _announcement(host: str, seconds: int) -> str:
 
 
 def print_settings_to_try(
-    reference: str, *, edits: tuple[str, ...], precisions: tuple[str, ...], source: FactsSource, as_json: bool
+    reference: str, *, edits: tuple[str, ...], precisions: tuple[str, ...], named_place: Place, as_json: bool
 ) -> None:
     """Print the settings to try, with the memory expected of each."""
     profile = apply_edits(load_profile(reference), edits)
     among = checked_search_space(
-        make_setup(profile, probe_facts_for_profile(profile, source, printing.report_waiting)), precisions
+        make_setup(profile, probe_facts_for_profile(profile, named_place, printing.report_waiting)), precisions
     )
     found = [
         SettingToTry(setting=each, memory=among.fit_bands.get(each, "not known"), first=each == among.profile_setting)
