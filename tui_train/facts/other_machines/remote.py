@@ -13,7 +13,6 @@ import msgspec
 from tui_train.base.errors import Unavailable
 from tui_train.base.text import visible
 from tui_train.channel.session import ask_host
-from tui_train.channel.ssh import require_host_name
 from tui_train.facts import yaml_documents
 from tui_train.facts.gpus.reported_cards import CardReport, GpuWithCudaCores, machine_with_cards
 from tui_train.facts.machine import probe
@@ -140,7 +139,7 @@ def read_planning_facts(host: str, named: PathsNamedByPlan) -> Facts:
         "hub_variables": named.hub_variables,
     }
     question |= {"script": script, "most": MAX_NAMES_BESIDE_SCRIPT} if script else {}
-    survey = _survey_with_cards(host, question, 90.0)
+    survey = survey_host(host, {**question, **CARDS_SURVEY_QUESTION}, 90.0)
     return msgspec.structs.replace(
         _surveyed_facts(host, survey),
         paths=survey.paths,
@@ -156,19 +155,13 @@ def read_planning_facts(host: str, named: PathsNamedByPlan) -> Facts:
 
 def read_host_facts(host: str, deadline: float = 75.0) -> Facts:
     """Return the facts of a host within about `deadline` seconds; Unavailable if it does not answer."""
-    return _surveyed_facts(host, _survey_with_cards(host, {}, deadline))
+    return _surveyed_facts(host, survey_host(host, CARDS_SURVEY_QUESTION, deadline))
 
 
 def read_host_cards(host: str, is_cancelled: Callable[[], bool]) -> Facts:
     """Return the GPUs of a host and who uses them, without its Pythons; Unavailable if it does not answer."""
-    require_host_name(host)
     question = {"do": "survey", **CARDS_SURVEY_QUESTION}
     return _surveyed_facts(host, ask_host(host, question, HostSurvey, _CARDS_SECONDS, is_cancelled=is_cancelled))
-
-
-def _survey_with_cards(host: str, question: Mapping[str, Any], deadline: float) -> HostSurvey:
-    require_host_name(host)
-    return survey_host(host, {**question, **CARDS_SURVEY_QUESTION}, deadline)
 
 
 def _surveyed_facts(host: str, survey: HostSurvey) -> Facts:
