@@ -17,7 +17,7 @@ from tui_train.runner.run_folder.state import RunStatus
 from tui_train.runs.remote_run import HostReport, write_host_report
 from tui_train.runs.status import read_status
 
-FULL = {"host": "box", "free_disk": 0, "free_tmp": 2**34, "free_shm": 2**34, "memory_limit": 2**34, "oom_kills": 0}
+FULL = {"host": "box", "free_disk": 0, "free_shm": 2**34, "memory_limit": 2**34, "oom_kills": 0}
 ROOMY = FULL | {"free_disk": 2**40}
 KILLED = ROOMY | {"oom_kills": 2}
 LOST_CARD = ROOMY | {"gpu_error": "NVRM: Xid (PCI:0000:65:00): 79, pid=812, GPU has fallen off the bus."}
@@ -68,7 +68,7 @@ def test_the_supervisor_notes_how_its_machine_stands(tmp_path):
     assert run_launch_script(run).returncode == 7
     end = next(event for event in run.events() if event.event == "attempt_ended")
     assert end.host == os.uname().nodename
-    assert min(end.free_disk, end.free_tmp, end.free_shm) > 0
+    assert min(end.free_disk, end.free_shm) > 0
     assert read_machine_evidence(str(tmp_path), None).host == end.host
 
 

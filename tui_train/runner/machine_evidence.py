@@ -31,7 +31,6 @@ class MachineEvidence(NamedTuple):
     host: str
     free_disk: int
     """On the disk of the output."""
-    free_tmp: int
     free_shm: int
     memory_limit: int
     """That of the control group."""
@@ -49,7 +48,6 @@ def read_machine_evidence(output: str, oom_kills_before: int | None, began: floa
     return MachineEvidence(
         os.uname().nodename,
         _recordable_byte_count(free_bytes_for_path(output)),
-        _recordable_byte_count(free_bytes_for_path("/tmp")),  # noqa: S108 - only asked
         _recordable_byte_count(free_bytes_for_path("/dev/shm")),  # noqa: S108 - only asked
         _recordable_byte_count(cgroup_limits().memory),
         _recordable_byte_count(_oom_kills_since(oom_kills_before, count_oom_kills())),

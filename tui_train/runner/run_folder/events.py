@@ -64,7 +64,6 @@ class JournalEvent(NamedTuple):
     """The UUIDs that a start got which had waited, with commas."""
     free_disk: int = -1
     """Of the machine on which an attempt failed, as runner/machine_evidence.py reads it; -1: not known."""
-    free_tmp: int = -1
     free_shm: int = -1
     memory_limit: int = -1
     oom_kills: int = -1
