@@ -24,7 +24,6 @@ from forked_commands import run_commands_in_forks
 from support import export_run, facts, profile, sample, start_folder_holder
 
 from tui_train.actions import image_check, nemo_files
-from tui_train.actions.tune.trial import _outcome_and_reason_of_failure
 from tui_train.base.errors import BadInput, TuiTrainError, Unavailable
 from tui_train.base.parse import (
     MissingFile,
@@ -117,13 +116,6 @@ def test_a_pipe_that_a_shell_opens_is_read():
     os.close(write)
     assert "of a pipe" in diagnose_log(f"/dev/fd/{read}").line
     os.close(read)
-
-
-@pytest.mark.parametrize("place", ["pipe", "endless", "large", "folder"])
-def test_a_trials_log_is_read_at_its_end_only(place):
-    run = new_run()
-    PLACES[place](run.launch_log)
-    assert _outcome_and_reason_of_failure(run, read_status(run))[0] == "failed"
 
 
 def test_a_question_of_any_size_is_compared(tmp_path):

@@ -187,7 +187,9 @@ class Place(Struct, frozen=True):
 
     def _start(self, run: RunFolder, interrupts: Interrupts, options: StartOptions, *, resume: bool = False) -> None:
         if not self.name:
-            start_run(run, resume=resume, when_free=options.when_free, interrupts=interrupts)
+            start_run(
+                run, resume=resume, when_free=options.when_free, end_after=options.end_after, interrupts=interrupts
+            )
             return
         start_sent_run(run, options, slurm=self.slurm, resume=resume)
         if self.slurm:

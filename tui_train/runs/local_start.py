@@ -36,7 +36,7 @@ WhenFree = Literal["", "chosen", "any"]
 class StartOptions(Struct, frozen=True):
     """When a run begins, and how long it may take.
 
-    It waits for its GPUs (`when_free`), a job for the end of another one by its number (`after_job`). A host ends it
+    It waits for its GPUs (`when_free`), a job for the end of another one by its number (`after_job`). It is ended
     `end_after` so many seconds (0: never), without time to save.
     """
 
@@ -52,7 +52,12 @@ _POLL_SECONDS = 0.02
 
 
 def start_run(
-    run: RunFolder, *, resume: bool = False, when_free: WhenFree = "", interrupts: Interrupts = NO_INTERRUPTS
+    run: RunFolder,
+    *,
+    resume: bool = False,
+    when_free: WhenFree = "",
+    end_after: int = 0,
+    interrupts: Interrupts = NO_INTERRUPTS,
 ) -> None:
     """Start a run's launch.sh and return once it has reported itself; Unavailable carries what it said instead.
 
@@ -60,6 +65,7 @@ def start_run(
     broken off (KeyboardInterrupt), it is ended. So it is where a signal is noted before it has reported itself: then
     StartInterrupted says that it was not started, or how it ended. Several machines resume from a checkpoint only when
     that is meant: `resume`. A single one always does. With `when_free` it waits for its GPUs or CPU cores.
+    After `end_after` seconds (0: never) it is ended, without time to save.
     """
     if has_nothing_left_to_train(run):
         raise Unavailable(f"{visible(run.name)} has finished: there is nothing left to train", _START_OVER_REMEDY)
@@ -67,7 +73,8 @@ def start_run(
     with lock_run_starts(lambda: interrupts.raise_if_start_interrupted(name)):
         refuse_if_conflicting(run, waits_for_gpus=bool(when_free))
         interrupts.raise_if_start_interrupted(name)
-        _start_launch_script(run, interrupts, launch_script_options(run, resume=resume, when_free=when_free))
+        launch_options = launch_script_options(run, resume=resume, when_free=when_free)
+        _start_launch_script(run, interrupts, launch_options, end_after)
 
 
 def has_nothing_left_to_train(run: RunFolder) -> bool:
@@ -110,7 +117,7 @@ def unfinished_wait_mode(run: RunFolder) -> WhenFree:
     return "any" if waits == "any" else "chosen"
 
 
-def _start_launch_script(run: RunFolder, interrupts: Interrupts, options: Sequence[str]) -> None:
+def _start_launch_script(run: RunFolder, interrupts: Interrupts, options: Sequence[str], end_after: int) -> None:
     if shutil.which("bash") is None:
         raise Unavailable("bash was not found", "Install bash.")
     if (status := read_status(run)).trains_unsupervised:
@@ -121,7 +128,7 @@ def _start_launch_script(run: RunFolder, interrupts: Interrupts, options: Sequen
     with raising_cannot_write(run.launch_log):
         run.launch_log.touch()
         offset = _launch_log_size(run.launch_log)
-    launch_process = start_detached(str(run.path), options)
+    launch_process = start_detached(str(run.path), options, end_after)
     if _wait_for_report(run, launch_process, earlier_event_count, interrupts):
         return
     interrupts.raise_if_start_interrupted(run.name if earlier_event_count else "")

@@ -10,6 +10,7 @@ import msgspec
 from tui_train.actions.tune.search import Trial, TrialSetting
 from tui_train.actions.tune.trial import (
     MIN_FREE_HOST_MEMORY_SHARE,
+    SECONDS_BEYOND_LIMIT,
     MemoryWatcher,
     TrialResources,
     TrialStepPace,
@@ -32,8 +33,6 @@ from tui_train.runs.status import read_status
 # What a host has logged comes up to half a second late: that is to be little of what is timed.
 _MIN_TIMED_SECONDS = 15.0
 _MEMORY_POLL_SECONDS = 3.0
-# Seconds after its time limit after which the host ends a trial by itself.
-_SECONDS_BEYOND_LIMIT = 60
 
 
 def run_trial_on_host(  # noqa: PLR0913, PLR0917 - what a trial is made of
@@ -49,7 +48,7 @@ def run_trial_on_host(  # noqa: PLR0913, PLR0917 - what a trial is made of
 
     NoAnswer where the host does not say that it has ended: then it stays among the runs, and the host ends it in time.
     """
-    end_after = int(resources.max_seconds) + _SECONDS_BEYOND_LIMIT
+    end_after = int(resources.max_seconds) + SECONDS_BEYOND_LIMIT
     named = msgspec.structs.replace(plan, name=f"{plan.name}-{folder.name}")
     with defer_signals() as interrupts:
         run = place.submit(prepared, named, interrupts, StartOptions(end_after=end_after))

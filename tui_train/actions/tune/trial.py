@@ -1,9 +1,6 @@
 """One trial: a short real training, watched until its speed is known, then ended with all its processes."""
 
-import contextlib
-import os
 import shutil
-import subprocess
 import threading
 import time
 from collections.abc import Callable
@@ -12,9 +9,7 @@ import psutil
 from msgspec import Struct
 
 from tui_train.actions.tune.search import Trial, TrialOutcome, TrialSetting
-from tui_train.base.errors import TuiTrainError, Unavailable
-from tui_train.base.files import raising_cannot_write, read_error_reason
-from tui_train.base.text import visible
+from tui_train.base.errors import TuiTrainError
 from tui_train.diagnose import diagnose_run
 from tui_train.facts.gpus.live_samples import yield_changed_samples
 from tui_train.facts.gpus.samples import CardSample
@@ -22,8 +17,7 @@ from tui_train.facts.types import Gpu
 from tui_train.runner.logs.progress import Progress, advance_progress
 from tui_train.runner.run_folder import state
 from tui_train.runner.run_folder.state import RunStatus
-from tui_train.runner.system import safe_open
-from tui_train.runs.conflicts import lock_run_starts, refuse_if_conflicting
+from tui_train.runs.local_start import start_run
 from tui_train.runs.logs.tail import LogTail
 from tui_train.runs.run_folders import RunFolder
 from tui_train.runs.status import read_status
@@ -35,6 +29,8 @@ _MIN_TIMED_STEPS = 3
 _MIN_TIMED_SECONDS = 3.0
 _STEP_POLL_SECONDS = 0.05
 _MEMORY_POLL_SECONDS = 0.5
+# Seconds after its time limit after which a trial is ended where nobody did that.
+SECONDS_BEYOND_LIMIT = 60
 # The share of the host's memory that a trial leaves: below it the kernel kills programs.
 MIN_FREE_HOST_MEMORY_SHARE = 0.05
 
@@ -91,19 +87,18 @@ def run_trial(
 ) -> Trial:
     """Start a run folder's training, time its steps, end it, and return what came of it.
 
-    Raises Unavailable where it cannot be started beside what runs, or something of it cannot be ended.
+    Raises Unavailable where it cannot be started, or something of it cannot be ended.
     """
     memory = PeakMemoryWatcher(run, resources.cards)
     pace = TrialStepPace()
-    process: subprocess.Popen[bytes] | None = None
     try:
-        process = _start_trial(run, resources.max_seconds)
-        _wait_for_start(run, process, cancelled)
+        # Also where this program is killed.
+        start_run(run, end_after=int(resources.max_seconds) + SECONDS_BEYOND_LIMIT)
         why = time_steps(run, pace, resources, lambda: cancelled() or memory.host_is_low)
         now = read_status(run)
     finally:
         memory.end()
-        _end_trial(run, process)
+        stop_run(run, at_once=True)
         # The model of a trial is useless.
         for output in run.path.glob("output*"):
             shutil.rmtree(output, ignore_errors=True)
@@ -154,38 +149,6 @@ def make_trial(  # noqa: PLR0913, PLR0917 - what is known at its end
     return Trial(setting=setting, outcome=outcome, memory=memory.peak, why=words, log=log)
 
 
-def _start_trial(run: RunFolder, max_seconds: float) -> subprocess.Popen[bytes]:
-    """Start launch.sh under timeout, so that a trial ends even when this program was killed."""
-    tools = {name: shutil.which(name) for name in ("bash", "timeout")}
-    if missing := [name for name, path in tools.items() if path is None]:
-        raise Unavailable(f"{missing[0]} was not found", "Install it: trials of tui-train tune need it.")
-    with lock_run_starts(), raising_cannot_write(run.launch_log), run.launch_log.open("wb") as log:
-        refuse_if_conflicting(run)
-        return subprocess.Popen(
-            [str(tools["timeout"]), "--kill-after=30", str(int(max_seconds) + 60), str(tools["bash"]), str(run.script)],
-            cwd="/",
-            env={**os.environ, "TUI_TRAIN_GRACE": "0"},
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            start_new_session=True,
-        )
-
-
-def _wait_for_start(run: RunFolder, process: subprocess.Popen[bytes], cancelled: Callable[[], bool]) -> None:
-    """Wait until a trial has started or ended; drivers and container engines may be slow."""
-    while read_status(run).state == "new" and process.poll() is None and not cancelled():
-        time.sleep(_STEP_POLL_SECONDS)
-
-
-def _end_trial(run: RunFolder, process: subprocess.Popen[bytes] | None) -> None:
-    if process is not None:
-        process.terminate()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(timeout=40)
-    stop_run(run, at_once=True)
-
-
 def time_steps(run: RunFolder, pace: TrialStepPace, resources: TrialResources, cancelled: Callable[[], bool]) -> str:
     """Time the steps until the speed is known, the training ends or its time is up; return the problem, if any."""
     tail, progress, reading = LogTail(run.attempt_log(1)), Progress(), run.log_reading_options()
@@ -212,12 +175,6 @@ def _has_failed(run_status: RunStatus) -> bool:
 
 
 def _outcome_and_reason_of_failure(run: RunFolder, run_status: RunStatus) -> tuple[TrialOutcome, str]:
-    if run_status.state == "new":
-        try:
-            launch_log = safe_open.read_bounded(run.launch_log, 1000, from_end=True).decode(errors="replace").strip()
-        except OSError as error:
-            launch_log = f"{run.launch_log} cannot be read: {read_error_reason(error)}"
-        return "failed", visible(launch_log)
     try:
         diagnosis = diagnose_run(run) if _has_failed(run_status) else None
     except TuiTrainError:
