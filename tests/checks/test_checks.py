@@ -48,7 +48,7 @@ from tui_train.facts.types import (
 from tui_train.memory.data_defaults import make_setup
 from tui_train.profile.changes import Change, apply_change
 from tui_train.profile.presets import Preset, PresetArgument, UserPreset
-from tui_train.profile.types import SCHEMA_VERSION, Profile
+from tui_train.profile.types import Profile
 from tui_train.trainers import profile_paths_to_check
 from tui_train.trainers.finetune import FinetuneTrainer
 from tui_train.views import plain_text
@@ -114,14 +114,8 @@ def configured(config):
     )
 
 
-def made_of(values):
-    """A profile of these values, `schema` among them, which no field is."""
-    rest = {key: value for key, value in values.items() if key != "schema"}
-    return replace(profile(rest), schema=values.get("schema", SCHEMA_VERSION))
-
-
 def found(values, where):
-    return findings_of(made_of(values), where)
+    return findings_of(profile(values), where)
 
 
 def paths(**states):
@@ -271,7 +265,7 @@ CLUSTERED = replace(
 FAULTS = [
     error(FINE | {"trainer.data": ()}, tuned(), "trainer.data", "no training data is chosen"),
     error(FINE | {"trainer.model": ""}, tuned(), "trainer.model", "no model is chosen"),
-    error(FINE, replace(tuned(), paths=dict.fromkeys(FinetuneTrainer(made_of(FINE)).own_paths(), "missing")),
+    error(FINE, replace(tuned(), paths=dict.fromkeys(FinetuneTrainer(profile(FINE)).own_paths(), "missing")),
         "trainer.model", "no weights in /m"),
     warning(FINE, tuned(usable=1, counts={"empty": 1}), "trainer.data", "1 is empty"),
     error(FINE | {"finetune.tuning": "qlora", "hardware.device": "cpu"}, tuned(), "finetune.tuning", "needs a GPU",
@@ -777,7 +771,6 @@ FAULTS = [
         read(c=YamlDocument(values={"do_train": False})), "trainer.config", "/c.yaml does not set do_train: true"),
     error({"trainer.kind": "script", "trainer.preset": "trl", "trainer.data": ("/a.xml",)}, paths(**{"a.xml": "file"}),
         "trainer.data", "the name of the data file does not say its format"),
-    note({"schema": 1}, facts(), "name", "all of its values count as chosen"),
     warning(SCRIPT | {"trainer.arguments": ("--auto_find_batch_size",)}, facts(), "trainer.arguments",
         "auto_find_batch_size lowers the micro batch"),
     warning({"recipe.hidden_size": 2048, "recipe.heads": 16, "recipe.layers": 16, "recipe.sequence_length": 2048},
@@ -789,7 +782,7 @@ TAKEN = [fault for fault in FAULTS if fault.facts.resources_in_use]
 
 
 def test_a_model_folder_that_is_not_there_is_told_once():
-    chosen = made_of(FINE)
+    chosen = profile(FINE)
     paths = dict.fromkeys(("/m", *FinetuneTrainer(chosen).own_paths()), "missing")
     found = findings_of(chosen, replace(tuned(), paths=paths))
     assert [one.message for one in found if one.key == "trainer.model"] == ["model: /m does not exist"]
@@ -800,7 +793,7 @@ def test_a_fault_is_found_alone_and_what_is_offered_fixes_it(fault):
     (finding,) = found(fault.values, fault.facts)
     fault.assert_told_by(finding)
     if finding.change:
-        changed = apply_change(finding.change, made_of(fault.values))
+        changed = apply_change(finding.change, profile(fault.values))
         assert findings_of(changed, fault.facts) == ()
         assert plan(changed, fault.facts).attempts
         assert finding.change.title
@@ -1163,7 +1156,7 @@ def test_there_is_a_fault_for_every_check():
     from tui_train.setup.setup import Setup
 
     faults = [
-        Setup(made_of(values), where)
+        Setup(profile(values), where)
         for values, where, *_, part, _, _ in (*FAULTS, *NEMO_FAULTS.values())
         if part not in {"no preset hf", "mine cannot be used: /p: label: is empty"}
     ]

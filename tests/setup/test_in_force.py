@@ -9,7 +9,6 @@ from support import SCRIPTS, export_run, facts, findings_of, gpu, plain_environm
 from yaml_configs import AXOLOTL_CONFIG, CONFIG_BY_PRESET, LLAMA_FACTORY_CONFIG, TWO_CARD_FACTS, profile_with_config
 
 from tui_train.base.command import argv, word_in_run_dir
-from tui_train.base.errors import BadInput
 from tui_train.profile import store
 from tui_train.profile.changes import apply_change
 from tui_train.profile.presets import KEY_BY_PLACEHOLDER, accepted_placeholders, shipped_presets
@@ -194,57 +193,6 @@ def test_defaults_of_ours_follow_what_is_chosen():
     assert plan(profile({"recipe.micro_batch": 20}), facts()).global_batch == 20
 
 
-OLD = """\
-schema = 1
-name = "old"
-[trainer]
-kind = "script"
-script = "/t.py"
-preset = "{preset}"
-{more}
-[recipe]
-layers = 4
-hidden_size = 128
-sequence_length = 128
-learning_rate = 0.002
-activation_checkpointing = false
-"""
-
-
-@pytest.mark.parametrize(
-    ("preset", "more", "kept"),
-    [
-        ("hf-trainer", "", {"micro_batch", "global_batch", "learning_rate", "precision", "steps", "checkpoint_every",
-                            "seed", "activation_checkpointing"}),
-        ("total-batch", "", {"micro_batch", "global_batch", "learning_rate"}),
-        ("custom", "arguments = ['--n={layers}']", {"layers"}),
-        ("custom", "launcher = 'accelerate'", {"precision"}),
-        ("custom", "", set()),
-    ],
-)  # fmt: skip
-def test_a_profile_of_schema_1_keeps_its_meaning(preset, more, kept):
-    chosen = store.profile_from_toml(OLD.format(preset=preset, more=more))
-    recipe = {name for name in Recipe.__struct_fields__ if getattr(chosen.recipe, name) != getattr(Recipe(), name)}
-    assert recipe == kept
-    if "learning_rate" in kept:
-        assert chosen.recipe.learning_rate == 0.002
-        assert chosen.recipe.micro_batch == 8
-    findings = findings_of(chosen, TWO_CARD_FACTS)
-    assert [item.level for item in findings if "older tui-train" in item.message] == ["note"]
-    assert not [item for item in findings if "is set, but not used" in item.message]
-    # Told until it is saved again.
-    again = store.profile_from_toml(store.profile_to_toml(chosen))
-    assert msgspec.structs.replace(chosen, schema=again.schema) == again
-    assert not [item for item in findings_of(again, TWO_CARD_FACTS) if "older tui-train" in item.message]
-
-
-def test_a_schema_1_profile_of_nemo_keeps_its_size():
-    text = 'schema = 1\n[trainer]\nkind = "nemo"\n[nemo]\nrecipe = "x"\nown_size = {}\n[recipe]\nlayers = 6\n'
-    assert store.profile_from_toml(text.format("true")).recipe.layers is None
-    own = store.profile_from_toml(text.format("false")).recipe
-    assert (own.layers, own.hidden_size, own.heads) == (6, 128, 4)
-
-
 def test_what_is_not_in_a_file_was_not_chosen():
     assert store.profile_to_toml(Profile()) == 'schema = 2\nname = "quickstart"\n'
     assert store.profile_from_toml("[recipe]\nsteps = 5\n").recipe == Recipe(steps=5)
@@ -332,19 +280,6 @@ def test_a_configuration_among_the_arguments_is_not_passed_over():
 def test_words_of_a_yaml_trainer_do_not_overrule_what_is_set(tmp_path, values, word):
     chosen, found = profile_with_config(tmp_path, "llama-factory", **values, **{"trainer.arguments": (word,)})
     assert any(f"{word} in your arguments overrides" in item.message for item in findings_of(chosen, found))
-
-
-def test_a_profile_without_a_schema_says_how_it_is_read():
-    text = '[trainer]\nkind = "script"\nscript = "/t.py"\n'
-    (note,) = [item for item in findings_of(store.profile_from_toml(text), TWO_CARD_FACTS) if item.key == "name"]
-    assert (note.level, "no `schema`" in note.message) == ("note", True)
-    assert not [
-        item
-        for item in findings_of(store.profile_from_toml("schema = 2\n" + text), TWO_CARD_FACTS)
-        if item.key == "name"
-    ]
-    with pytest.raises(BadInput, match="recipe"):
-        store.profile_from_toml("schema = 1\nrecipe = 3\n")
 
 
 def test_deepspeed_is_not_told_an_accumulation_that_nobody_knows():

@@ -254,7 +254,6 @@ CHECKS: tuple[CheckFunction, ...] = (
         nemo_options.bridge_instead_of_recipes,
     ),
     hardware.logout_effects_on_training,
-    unused_values.profile_of_old_schema,
 )
 
 

@@ -1,8 +1,6 @@
 """Profiles on disk: strict reading, and saving that never overwrites unasked."""
 
-import contextlib
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,14 +20,8 @@ from tui_train.base.parse import (
 )
 from tui_train.base.text import visible
 from tui_train.profile import fields
-from tui_train.profile.presets import (
-    KEY_BY_PLACEHOLDER,
-    UserPresetByName,
-    accepted_placeholders,
-    get_preset,
-    shipped_presets,
-)
-from tui_train.profile.presets.user_presets import msgspec_message_with_key_first, user_preset_names, user_presets
+from tui_train.profile.presets import shipped_presets
+from tui_train.profile.presets.user_presets import msgspec_message_with_key_first, user_preset_names
 from tui_train.profile.secret_values import WEBHOOK_PROFILE_KEY, find_profile_secrets
 from tui_train.profile.types import AUTO_PRESET, SCHEMA_VERSION, Profile
 
@@ -40,13 +32,6 @@ _PROFILE_NAME_PATTERN = re.compile(r"(?!.*\.toml$)[^\W_][\w .+-]{0,79}")
 _NAME_LINE_PATTERN = re.compile(r"(?<![^\n])name\s*=[^\n]*")
 # The built-in trainer's own preset: no script is passed anything by it.
 _BUILTIN_TRAINER_PRESET = "builtin"
-_SCHEMA_1_MODEL_SIZE_NAMES = ("layers", "hidden_size", "heads")
-# Defaults of schema 1 for values that a file does not set.
-_SCHEMA_1_DEFAULT_BY_NAME: dict[str, Any] = {
-    "layers": 4, "hidden_size": 128, "heads": 4, "sequence_length": 128, "micro_batch": 8, "global_batch": 16,
-    "learning_rate": 3e-3, "precision": "fp32", "steps": 60, "activation_checkpointing": False,
-    "checkpoint_every": 20, "seed": 1,
-}  # fmt: skip
 
 
 def profile_to_toml(profile: Profile) -> str:
@@ -72,13 +57,6 @@ def profile_from_toml(text: bytes | str, source: str = "the profile", folder: Pa
         raise BadInput(
             f"{source} has schema {schema}, this program knows {SCHEMA_VERSION}", "Install a newer tui-train."
         )
-    if schema == 1:
-        with _errors_naming_source(source):
-            data = _upgrade_schema_1(data, user_presets())
-    trainer = data.get("trainer")
-    if "schema" not in data and isinstance(trainer, dict) and trainer.get("kind") in {"script", "nemo"}:
-        # Before schema 2 what such a file left out was this program's; 0 has that said.
-        data = {**data, "schema": 0}
     _refuse_unknown_keys(data, source)
     try:
         profile = msgspec.convert(data, type_prepared_for_msgspec(Profile), strict=True)
@@ -86,46 +64,14 @@ def profile_from_toml(text: bytes | str, source: str = "the profile", folder: Pa
         raise BadInput(
             f"{source}: {msgspec_message_with_key_first(str(error))}", "Fix that value in the file."
         ) from None
-    with _errors_naming_source(source):
+    try:
         for row in fields.FIELDS.values():
             value = fields.absolute_value(row, fields.get_value(profile, row.key), folder)
             profile = fields.profile_with_value(profile, row.key, value)
         require_known_preset(profile)
-    return profile
-
-
-def _upgrade_schema_1(data: dict[str, Any], user_presets: UserPresetByName) -> dict[str, Any]:
-    """Return the content of a profile file of schema 1 with only the values that reached the trainer.
-
-    BadInput if its preset cannot be used. Sections that are not tables are kept; the caller rejects them.
-    """
-    if not isinstance(data.get("recipe", {}), dict):
-        return data
-    sections = {name: dict(value) for name, value in data.items() if isinstance(value, dict)}
-    trainer, nemo, recipe = (sections.get(name, {}) for name in ("trainer", "nemo", "recipe"))
-    own_size = nemo.pop("own_size", True)
-    kind, model = trainer.get("kind", "builtin"), trainer.get("model")
-    if kind == "script":
-        arguments = trainer.get("arguments", [])
-        words = tuple(word for word in arguments if isinstance(word, str)) if isinstance(arguments, list) else ()
-        accepted = accepted_placeholders(get_preset(str(trainer.get("preset", "hf-trainer")), user_presets), words)
-        passed = {KEY_BY_PLACEHOLDER[name].removeprefix("recipe.") for name in accepted}
-        if trainer.get("launcher") == "accelerate" or trainer.get("strategy", "ddp") != "ddp":
-            passed.add("precision")
-    else:
-        keeps_model_size = model if kind == "builtin" else model or own_size or nemo.get("task") == "finetune"
-        passed = _SCHEMA_1_DEFAULT_BY_NAME.keys() - set(_SCHEMA_1_MODEL_SIZE_NAMES if keeps_model_size else ())
-    complete = {**{name: value for name, value in _SCHEMA_1_DEFAULT_BY_NAME.items() if name in passed}, **recipe}
-    dropped = _SCHEMA_1_DEFAULT_BY_NAME.keys() - passed
-    return {**data, **sections, "recipe": {name: value for name, value in complete.items() if name not in dropped}}
-
-
-@contextlib.contextmanager
-def _errors_naming_source(source: str) -> Iterator[None]:
-    try:
-        yield
     except BadInput as error:
         raise BadInput(f"{source}: {error.message}", error.remedy) from None
+    return profile
 
 
 def load_profile_file(reference: str) -> Profile:

@@ -10,7 +10,7 @@ from tui_train.checks.trainer.declared_arguments import (
 )
 from tui_train.profile import fields
 from tui_train.profile.changes import Change
-from tui_train.profile.types import SCHEMA_VERSION, Profile
+from tui_train.profile.types import Profile
 from tui_train.setup.recipe import no_effect
 from tui_train.setup.setup import Setup
 from tui_train.trainers import trainer_has_own_field
@@ -66,17 +66,3 @@ def _unpassed_output_finding(setup: Setup, change: Change) -> Finding:
         f"or {elsewhere}.",
         change=change,
     )
-
-
-def profile_of_old_schema(setup: Setup) -> Iterator[Finding]:
-    """A profile that was, or may have been, written when each value was passed, chosen or not."""
-    profile = setup.profile
-    if profile.schema == SCHEMA_VERSION:
-        return
-    if profile.schema:
-        message = "this profile is from an older tui-train: all of its values count as chosen by you"
-        remedy = "Clear the values that the trainer should decide, and save the profile again."
-    else:
-        message = "this profile has no `schema`: what is not set is the trainer's own; in schema 1 it was tui-train's"
-        remedy = f"Write schema = {SCHEMA_VERSION} into it, or schema = 1 for what that meant."
-    yield note("name", message, remedy)
