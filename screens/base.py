@@ -160,10 +160,15 @@ class WizardScreen(Screen[None]):
 
         self.app.push_screen(JumpScreen(tuple(self.jump_targets()), self), jump)
 
-    def call_unless_cancelled(self, act: Callable[..., object], *arguments: object) -> None:
-        """Call a method of this screen's for a worker, unless that was replaced or the screen was left."""
-        if not get_current_worker().is_cancelled:
-            self.call_later(act, *arguments)
+    def call_unless_cancelled(self, act: Callable[..., object], *arguments: object, **named: object) -> None:
+        """Call a method of this screen's for a worker, unless that is replaced or the screen is left by then."""
+        worker = get_current_worker()
+
+        def call() -> object:
+            # Asked here, where it is cancelled: what a replaced worker found is never shown.
+            return None if worker.is_cancelled else act(*arguments, **named)
+
+        self.call_later(call)
 
     def recover_from_failed_worker(self, worker_group: str) -> None:
         """Stop waiting for a worker of this screen that failed; the app shows why."""

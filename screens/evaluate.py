@@ -130,25 +130,20 @@ On the command line, tui-train evaluate also compares with another run, or a run
         worker = get_current_worker()
 
         def show_progress(what: str, done: int, count: int) -> None:
-            if not worker.is_cancelled:
-                self.app.call_from_thread(self._show_progress, f"loading {what}" if what else "", done, count)
+            self.call_unless_cancelled(self._show_progress, f"loading {what}" if what else "", done, count)
 
         try:
             if not self._own_scoring:
                 own, host = default_scoring(self.run), host_of_result(self.run)
                 options = replace(options, by=options.by or own)
-                if worker.is_cancelled:
-                    return
-                self.app.call_from_thread(self._take_own_scoring, own, host)
+                self.call_unless_cancelled(self._take_own_scoring, own, host)
             evaluation = evaluate_run(self.run, options, show_progress, lambda: worker.is_cancelled)
         except AnswerCancelled:
             return
         except TuiTrainError as error:
-            if not worker.is_cancelled:
-                self.app.call_from_thread(self._show_failure, error)
-            return
-        if not worker.is_cancelled:
-            self.app.call_from_thread(self._show_evaluation, evaluation)
+            self.call_unless_cancelled(self._show_failure, error)
+        else:
+            self.call_unless_cancelled(self._show_evaluation, evaluation)
 
     def _take_own_scoring(self, own: str, host: str) -> None:
         self._own_scoring, self._host = own, host

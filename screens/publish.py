@@ -1,6 +1,6 @@
 """Publish: what would be sent to the Hugging Face Hub and its card, and the upload once that is confirmed."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from threading import Event
 from typing import ClassVar
 
@@ -100,17 +100,7 @@ On the command line: tui-train publish."""
     @work(thread=True, exclusive=True, group="publish")
     def _publish(self, repo: str, options: PublishOptions, confirmed: Event) -> None:
         """Find out what would be sent, wait until that is confirmed, and send it."""
-        worker = get_current_worker()
-
-        def show(draw: Callable[..., None], *given: object) -> None:
-            def draw_unless_cancelled() -> None:
-                # Asked here, where it is cancelled: a question of before must not offer to send what is not shown yet.
-                if not worker.is_cancelled:
-                    draw(*given)
-
-            if not worker.is_cancelled:
-                self.app.call_from_thread(draw_unless_cancelled)
-
+        worker, show = get_current_worker(), self.call_unless_cancelled
         publication = None
         try:
             publication = Publication(self.run, repo, options, lambda: worker.is_cancelled)

@@ -368,8 +368,7 @@ Those that change the training ask for your consent; the others keep it the same
     def _trace_memory(self, workload: object, python: str, question: dict[str, Any]) -> None:
         worker = get_current_worker()
         memory_count = trace.run_memory_trace(python, question, lambda: worker.is_cancelled)
-        if not worker.is_cancelled:
-            self.app.call_from_thread(self._store_trace, workload, memory_count)
+        self.call_unless_cancelled(self._store_trace, workload, memory_count)
 
     def recover_from_failed_worker(self, worker_group: str) -> None:
         """Allow another trace or fetch after one failed."""

@@ -176,9 +176,7 @@ On the command line: tui-train result, try, evaluate, merge, export-model and pu
     def _read_details(self) -> None:
         from tui_train.views.result_details import read_result_details
 
-        details, worker = read_result_details(self.run, self.result), get_current_worker()
-        if not worker.is_cancelled:
-            self.app.call_from_thread(self._show_details, details)
+        self.call_unless_cancelled(self._show_details, read_result_details(self.run, self.result))
 
     def _show_details(self, details: "ResultDetails") -> None:
         result = self.result
@@ -327,9 +325,8 @@ On the command line: tui-train result, try, evaluate, merge, export-model and pu
         worker = get_current_worker()
 
         def say(what: str, of: str) -> None:
-            if not worker.is_cancelled:
-                words = styled(LIVE_MARK, f" {what} ", (display_path(of), MUTED))
-                self.app.call_from_thread(self._show_work, words, busy=True)
+            words = styled(LIVE_MARK, f" {what} ", (display_path(of), MUTED))
+            self.call_unless_cancelled(self._show_work, words, busy=True)
 
         say("starting", folder)
         try:
@@ -342,8 +339,7 @@ On the command line: tui-train result, try, evaluate, merge, export-model and pu
                 self._repeat_with_own_code = lambda: self._make_folder(job, folder, trusted=True)
                 remedy = "If you trust that file, F4 runs it, this time only."
             lines = [styled(FAILED_MARK, f" not {job.done}: {error.message}. {visible(remedy)}")]
-        if not worker.is_cancelled:
-            self.app.call_from_thread(self._show_work, *lines, busy=False)
+        self.call_unless_cancelled(self._show_work, *lines, busy=False)
 
     def _show_work(self, *lines: Content, busy: bool) -> None:
         self._work_lines, self._is_working = lines, busy
