@@ -1,11 +1,13 @@
 """What commands answer to programs: what they change, with --dry-run before they do, and errors as JSON."""
 
+import sys
 from typing import Any, get_args, get_type_hints
 
 import click
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
+from tui_train.base.errors import TuiTrainError
 from tui_train.base.own_command import with_own_command
 from tui_train.base.text import visible
 from tui_train.checks.finding import Finding
@@ -64,6 +66,15 @@ def is_dry_run() -> bool:
 def answers_in_json() -> bool:
     """Tell whether the command that runs answers a program, which can be asked nothing."""
     return bool(_meta().get(JSON_KEY))
+
+
+def confirm(question: str, refusal: TuiTrainError, *, yes: bool) -> None:
+    """Ask before something is done, unless `yes`; the refusal is raised where there is nobody to ask."""
+    if yes:
+        return
+    if answers_in_json() or not sys.stdin.isatty():
+        raise refusal
+    click.confirm(question, abort=True)
 
 
 def announce_changes(**changes: tuple[str, ...]) -> None:

@@ -29,6 +29,14 @@ def report_waiting(reason: str) -> None:
         click.echo(visible(reason), err=True)
 
 
+def print_progress(text: str, *, only_on_terminal: bool = False) -> None:
+    """Print to stderr how far something is: on a terminal in one line, again and again; elsewhere in lines."""
+    if sys.stderr.isatty():
+        click.echo(f"\r\x1b[K{text}", nl=False, err=True)
+    elif not only_on_terminal:
+        click.echo(text, err=True)
+
+
 def clear_progress_line() -> None:
     """Clear the line on which a terminal shows how far something is."""
     if sys.stderr.isatty():

@@ -1,6 +1,5 @@
 """`tui-train env` and `tui-train recipes`."""
 
-import sys
 from pathlib import Path
 
 import click
@@ -88,7 +87,8 @@ def confirm_and_create_environment(  # noqa: PLR0913 - one for each option
         _print_install_plan(plan, torch_build, where)
     answers.announce_changes(writes=(where,))
     if not plan.is_under_way:
-        _confirm(yes=yes)
+        no_terminal = Unavailable("there is no terminal to ask on", "Add --yes to install without asking.")
+        answers.confirm("\nInstall it?", no_terminal, yes=yes)
     lost = "the connection is lost" if host else "this terminal is closed"
     click.echo(f"It goes on{' there' if host else ''} if {lost}; Ctrl-C cancels it and removes what was made.")
 
@@ -113,13 +113,6 @@ def _print_install_plan(plan: making.InstallPlan, torch_build: TorchBuild, place
     if plan.variables:
         # Without their values: an address may contain a password.
         click.echo(f"uv gets pip's settings: {', '.join(map(visible, plan.variables))}")
-
-
-def _confirm(*, yes: bool) -> None:
-    if not yes and (answers.answers_in_json() or not sys.stdin.isatty()):
-        raise Unavailable("there is no terminal to ask on", "Add --yes to install without asking.")
-    if not yes:
-        click.confirm("\nInstall it?", abort=True)
 
 
 def _pinned_package_count(package_set: environments.PackageSet) -> int:

@@ -11,6 +11,7 @@ from tui_train.actions.nemo_files import NemoChildProgress, NemoTextToPrepare
 from tui_train.base.app_paths import expand_home
 from tui_train.base.text import display_path, quantity, visible
 from tui_train.cli import answers
+from tui_train.cli.printing import print_progress
 from tui_train.facts.machine import trusted_pythons
 
 # NeMo gives 5 of 100 documents each to validation and test, where no files are named for these.
@@ -23,14 +24,12 @@ def prepare_data_and_report(data: NemoTextToPrepare, python: str, *, force: bool
     interpreter = nemo_files.find_nemo_python(python)
     answers.announce_changes(writes=tuple(map(str, nemo_files.files_to_prepare(data, force=force))))
     click.echo(f"Preparing with {display_path(interpreter)} …", err=True)
-    terminal = sys.stderr.isatty()
 
     def say(progress: NemoChildProgress) -> None:
-        line = f"{progress.split}: {preparation_progress_text(progress)}"
-        click.echo(f"\r\x1b[K{line}" if terminal else line, nl=not terminal, err=True)
+        print_progress(f"{progress.split}: {preparation_progress_text(progress)}")
 
     result = nemo_files.prepare_nemo_data(data, interpreter, say, force=force)
-    if terminal:
+    if sys.stderr.isatty():
         click.echo(err=True)
     counts = result.finished if isinstance(result.finished, dict) else {}
     outputs = nemo_files.bin_file_by_split(data)

@@ -10,7 +10,7 @@ import click
 import msgspec
 
 from tui_train.base.text import size_text, visible
-from tui_train.cli.printing import clear_progress_line, print_json
+from tui_train.cli.printing import clear_progress_line, print_json, print_progress
 from tui_train.diagnose.log_reader import LogReadObserver
 from tui_train.diagnose.run_diagnosis import diagnose_log_or_run
 from tui_train.diagnose.types import FIRST_UNKNOWN_LINE_NUMBER, Diagnosis, failure_heading
@@ -66,8 +66,7 @@ class LogReadProgressPrinter(LogReadObserver):
 
     def __init__(self) -> None:
         """Begin with nothing said."""
-        self._terminal = sys.stderr.isatty()
-        self._every = 0.5 if self._terminal else 5.0
+        self._every = 0.5 if sys.stderr.isatty() else 5.0
         self._next = time.monotonic() + 1.0
         self._shown = ""
 
@@ -86,7 +85,7 @@ class LogReadProgressPrinter(LogReadObserver):
             if total_bytes
             else f"read {size_text(read_bytes)}"
         )
-        click.echo(f"\r\x1b[K{self._shown}" if self._terminal else self._shown, nl=not self._terminal, err=True)
+        print_progress(self._shown)
 
     def finish(self) -> None:
         """End the line of progress, or print that not all was read."""

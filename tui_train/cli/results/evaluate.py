@@ -21,7 +21,7 @@ from tui_train.actions.host_result import host_of_result
 from tui_train.actions.result_child import training_python
 from tui_train.base.text import grouped_digits, percent, text_table, visible
 from tui_train.cli import answers
-from tui_train.cli.printing import clear_progress_line, print_json
+from tui_train.cli.printing import clear_progress_line, print_json, print_progress
 from tui_train.runs import run_folders
 from tui_train.views.evaluation import mean_score_texts, sample_texts, verdict_text
 
@@ -138,12 +138,9 @@ def evaluation_lines(evaluation: Evaluation) -> Iterator[str]:
 def _print_progress(what: str, done: int, count: int) -> None:
     if what:
         click.echo(f"loading {what} …", err=True)
-    elif sys.stderr.isatty():
-        click.echo(
-            f"\r{grouped_digits(done)} of {grouped_digits(count)} scores, {percent(done / max(1, count))}",
-            nl=False,
-            err=True,
-        )
+    else:
+        scores = f"{grouped_digits(done)} of {grouped_digits(count)} scores, {percent(done / max(1, count))}"
+        print_progress(scores, only_on_terminal=True)
 
 
 def _evaluation_answer(evaluation: Evaluation) -> EvaluationAnswer:

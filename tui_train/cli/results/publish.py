@@ -1,13 +1,12 @@
 """`tui-train publish`: show what would be sent to the Hub, ask, and send it."""
 
-import sys
-
 import click
 from msgspec import Struct
 
 from tui_train.actions.publish import Publication, PublishedFile, PublishOptions
 from tui_train.base.errors import BadInput, TuiTrainError
 from tui_train.base.text import visible
+from tui_train.cli import answers
 from tui_train.cli.printing import print_json
 from tui_train.runs import run_folders
 from tui_train.views.publication import make_card, publication_lines
@@ -53,8 +52,10 @@ def publish_and_report(  # noqa: PLR0913 - one for each option
             return
         url = commit = ""
         if not dry_run:
-            if not confirmed:
-                _confirm_publication(publication)
+            how = "private" if publication.is_private else "publicly, for all to see"
+            why = "nothing was sent: there is no terminal to ask on"
+            refusal = BadInput(why, "Look at the list and the card, then send it: --yes")
+            answers.confirm(f"Publish it, {how}?", refusal, yes=confirmed)
             url, commit = publication.send(card, lambda name: click.echo(f"sent {name}", err=True))
         if as_json:
             print_json(_publish_answer(publication, card, url, commit))
@@ -62,14 +63,6 @@ def publish_and_report(  # noqa: PLR0913 - one for each option
             click.echo(f"published: {url} ({'private' if publication.is_private else 'public'})")
     finally:
         publication.close()
-
-
-def _confirm_publication(publication: Publication) -> None:
-    if not sys.stdin.isatty():
-        raise BadInput(
-            "nothing was sent: there is no terminal to ask on", "Look at the list and the card, then send it: --yes"
-        )
-    click.confirm(f"Publish it, {'private' if publication.is_private else 'publicly, for all to see'}?", abort=True)
 
 
 def _publish_answer(publication: Publication, card: str, url: str, commit: str) -> PublishAnswer:

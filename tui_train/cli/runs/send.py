@@ -1,6 +1,5 @@
 """`tui-train send`: copies the project, data and model of a profile to its hosts, to the same paths."""
 
-import sys
 import time
 from pathlib import Path
 
@@ -10,7 +9,7 @@ from tui_train.base.errors import BadInput
 from tui_train.base.text import display_path, names_text, percent, quantity, size_text, visible
 from tui_train.cli import answers
 from tui_train.cli.plans.plans import apply_edits, load_profile
-from tui_train.cli.printing import clear_progress_line
+from tui_train.cli.printing import clear_progress_line, print_progress
 from tui_train.facts.data.image_files import image_files_of_data
 from tui_train.facts.scripts.project_files import FileSet, folder_file_set, named_file_sets, project_file_set
 from tui_train.places.sent_files import HostToSendTo, MissingFiles, find_missing_files, send_missing_files
@@ -40,10 +39,8 @@ def send_profile_files(reference: str, *, edits: tuple[str, ...], host: str, yes
     )
     if not any(each for _, each in missing):
         return
-    if not yes:
-        if answers.answers_in_json() or not sys.stdin.isatty():
-            raise BadInput("nothing was sent: there is no terminal to ask on", "Look at the list, then send it: --yes")
-        click.confirm("Send?", abort=True)
+    why = "nothing was sent: there is no terminal to ask on"
+    answers.confirm("Send?", BadInput(why, "Look at the list, then send it: --yes"), yes=yes)
     for index, (target, files) in enumerate(missing):
         # What was just sent is there as well where several hosts share a disk.
         for each in _missing_now(target, file_sets) if index and files else files:
@@ -133,9 +130,9 @@ def _send_and_report(host: HostToSendTo, missing: MissingFiles) -> None:
 
     def show(sent: int) -> None:
         nonlocal shown_at
-        if sys.stderr.isatty() and time.monotonic() - shown_at > _PROGRESS_SECONDS:
+        if time.monotonic() - shown_at > _PROGRESS_SECONDS:
             shown_at = time.monotonic()
-            click.echo(f"\r{label}  {percent(sent / total)} of {size_text(total)}\033[K", nl=False, err=True)
+            print_progress(f"{label}  {percent(sent / total)} of {size_text(total)}", only_on_terminal=True)
 
     try:
         send_missing_files(host, missing, show)

@@ -1,6 +1,5 @@
 """`tui-train runs rm|mv|note` and `tui-train profiles rm|mv|cp`."""
 
-import sys
 from collections.abc import Sequence
 
 import click
@@ -126,9 +125,5 @@ def duplicate_profile(name: str, new_name: str) -> None:
 
 
 def _confirm_removal(question: str, *, yes: bool) -> None:
-    """Ask before something is removed; Unavailable where there is no terminal to ask on."""
-    if yes:
-        return
-    if answers.answers_in_json() or not sys.stdin.isatty():
-        raise Unavailable("no terminal to confirm on, so nothing was removed", "Add --yes to remove without asking.")
-    click.confirm(question, abort=True)
+    why = "no terminal to confirm on, so nothing was removed"
+    answers.confirm(question, Unavailable(why, "Add --yes to remove without asking."), yes=yes)
