@@ -1,16 +1,14 @@
 """Data: what the training data holds, and its first samples as the model gets them."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import ClassVar
 
 from msgspec.structs import replace
-from textual import on, work
+from textual import work
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.content import Content
-from textual.message import Message
 from textual.reactive import reactive
 
 from tui_train.base.text import visible
@@ -69,13 +67,6 @@ _DATA_FIELD_KEYS = frozenset(
 )
 _SAMPLE_LEGEND_TEXT = "Grey text is context; beside ▌ stands what the model learns to write."
 _LEGEND_BY_SAMPLE_TEXT_STATE = {"rejected": "✗ what it learns to avoid", "cut": "┊ what is cut off"}
-
-
-@dataclass
-class PaceRead(Message):
-    """Message with the measured pace of an earlier run of the same settings, None for none."""
-
-    pace: MeasuredPace | None
 
 
 class DataPreviewScreen(WizardScreen):
@@ -148,11 +139,10 @@ The histogram has the rows by their tokens, up to the longest; what lies beyond 
 
     @work(thread=True, exclusive=True, group="pace")
     def _read_pace(self, profile: Profile) -> None:
-        self.post_message(PaceRead(expected_pace(find_previous_run(profile), profile)))
+        self.call_unless_cancelled(self._show_pace, expected_pace(find_previous_run(profile), profile))
 
-    @on(PaceRead)
-    def _show_pace(self, event: PaceRead) -> None:
-        self._pace = event.pace
+    def _show_pace(self, pace: MeasuredPace | None) -> None:
+        self._pace = pace
         self.update()
 
     def watch_profile(self) -> None:

@@ -1,15 +1,13 @@
 """Content of Preview: what will happen, what is wrong, the command, and the files behind it."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import ClassVar
 
-from textual import on, work
+from textual import work
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.content import Content
-from textual.message import Message
 
 from tui_train.checks import Finding
 from tui_train.facts.types import Facts
@@ -52,21 +50,6 @@ from ..widgets.preview_lines import (
 )
 from ..widgets.step_bar import StepBar
 from ..widgets.text_layout import styled
-
-
-@dataclass
-class PreviousRunRead(Message):
-    """The run of this profile before this one is known, or that there is none."""
-
-    previous: PreviousRun | None
-
-
-@dataclass
-class ChangedFilesRead(Message):
-    """The files of the plan that the run before had otherwise are read, as the lines that differ."""
-
-    prepared: PreparedPlan
-    files: tuple[FileDiff, ...] | None  # None: the run is gone
 
 
 class PlanScreen(StepScreen):
@@ -206,11 +189,10 @@ class PlanScreen(StepScreen):
 
     @work(thread=True, exclusive=True, group="previous")
     def _find_previous_run(self, profile: Profile, edited: RunFolder | None) -> None:
-        self.post_message(PreviousRunRead(find_previous_run(profile, edited)))
+        self.call_unless_cancelled(self._show_previous_run, find_previous_run(profile, edited))
 
-    @on(PreviousRunRead)
-    def _show_previous_run(self, event: PreviousRunRead) -> None:
-        self._previous = event.previous
+    def _show_previous_run(self, previous: PreviousRun | None) -> None:
+        self._previous = previous
         self._update_preview_content()
         self.refresh_bindings()
 
@@ -231,21 +213,20 @@ class PlanScreen(StepScreen):
 
     @work(thread=True, exclusive=True, group="changes")
     def _read_changed_files(self, run_name: str, prepared: PreparedPlan) -> None:
-        self.post_message(ChangedFilesRead(prepared, diffs_of_changed_files(run_name, prepared.files)))
+        changed = diffs_of_changed_files(run_name, prepared.files)
+        self.call_unless_cancelled(self._show_files_changed_since_previous_run, prepared, changed)
 
-    @on(ChangedFilesRead)
-    def _show_files_changed_since_previous_run(self, event: ChangedFilesRead) -> None:
-        if event.prepared is not self._prepared:
+    def _show_files_changed_since_previous_run(
+        self, prepared: PreparedPlan, changed: tuple[FileDiff, ...] | None
+    ) -> None:
+        """Show the lines that differ; `changed` is None where the run is gone."""
+        if prepared is not self._prepared:
             return
-        if not event.files:
-            words = (
-                "The files are the same as in the run before."
-                if event.files is not None
-                else "The run before was deleted."
-            )
-            self.notify(words, markup=False)
+        if changed:
+            self._show_files(changed, are_changes=True)
             return
-        self._show_files(event.files, are_changes=True)
+        same = "The files are the same as in the run before."
+        self.notify("The run before was deleted." if changed is None else same, markup=False)
 
     def jump_targets(self) -> Iterable[JumpTarget]:
         """Return the panels of what is said, and the files, which it opens."""
