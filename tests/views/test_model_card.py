@@ -5,7 +5,7 @@ from huggingface_hub import ModelCard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tui_train.views.model_card import ModelCardFacts, WrittenModelCard, is_hub_id, model_card_text
+from tui_train.views.model_card import ModelCardFacts, is_hub_id, model_card_text
 
 TRL_TEXT = """
 # Model Card for output
@@ -50,7 +50,7 @@ FACTS = ModelCardFacts(
 
 
 def test_what_trl_wrote_is_kept_and_completed():
-    card = ModelCard(model_card_text(FACTS, WrittenModelCard(TRL_HEAD, TRL_TEXT)))
+    card = ModelCard(model_card_text(FACTS, TRL_HEAD, TRL_TEXT))
     assert card.data.to_dict() == {
         "base_model": "org/base",
         "library_name": "peft",
@@ -72,14 +72,14 @@ def test_what_trl_wrote_is_kept_and_completed():
 
 @pytest.mark.parametrize("text", ["", " \n", "# Model Card for Model ID\n\n[More Information Needed]\n"])
 def test_a_card_that_nobody_filled_in_is_written_anew(text):
-    card = ModelCard(model_card_text(FACTS, WrittenModelCard({"tags": "lora"}, text)))
+    card = ModelCard(model_card_text(FACTS, {"tags": "lora"}, text))
     assert card.text.startswith("\n# tiny\n\nThis is an adapter, fine-tuned from [org/base]")
     assert "More Information" not in card.text
     assert card.data.tags == ["lora", "sft", "tui-train"]
 
 
 def test_a_card_written_by_hand_stays():
-    card = model_card_text(ModelCardFacts(repo="acme/tiny"), WrittenModelCard({}, "# My model\n\nIt speaks Latin.\n"))
+    card = model_card_text(ModelCardFacts(repo="acme/tiny"), {}, "# My model\n\nIt speaks Latin.\n")
     assert card.startswith(
         '---\nlibrary_name: "transformers"\ntags:\n- "tui-train"\n---\n\n# My model\n\nIt speaks Latin.'
     )
@@ -88,7 +88,7 @@ def test_a_card_written_by_hand_stays():
 def test_a_secret_in_a_card_is_masked_and_a_hash_is_not():
     digest, token = "sha256:" + "0a1b2c3d" * 8, "hf_" + "Ab1" * 11 + "Z"
     facts = ModelCardFacts(repo="acme/tiny", facts=(("Data", f"x.jsonl, {digest}"),))
-    card = model_card_text(facts, WrittenModelCard({}, f"See https://ann:{token}@example.org"))
+    card = model_card_text(facts, {}, f"See https://ann:{token}@example.org")
     assert token not in card
     assert digest in card
 
@@ -98,7 +98,7 @@ def test_a_secret_in_a_card_is_masked_and_a_hash_is_not():
 )
 def test_the_head_is_yaml_whatever_was_written(text, head):
     facts = ModelCardFacts(repo="acme/tiny", license={"license": text}, tags=(text,), facts=((text, text),))
-    card = ModelCard(model_card_text(facts, WrittenModelCard(head, text)))
+    card = ModelCard(model_card_text(facts, head, text))
     assert card.data.library_name == "transformers"
     assert "tui-train" in card.data.tags
     assert "## The training run" in card.text

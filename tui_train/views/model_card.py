@@ -44,21 +44,17 @@ class ModelCardFacts(Struct, frozen=True, kw_only=True):
     local_paths: tuple[str, ...] = ()
 
 
-class WrittenModelCard(Struct, frozen=True):
-    """The card that lies beside the weights: the values of its head, and its text; empty for none."""
+def model_card_text(facts: ModelCardFacts, written_head: dict[str, Any], written_text: str) -> str:
+    """Return the card of a result, without secrets and local paths.
 
-    head: dict[str, Any] = {}
-    text: str = ""
-
-
-def model_card_text(facts: ModelCardFacts, written: WrittenModelCard) -> str:
-    """Return the card of a result, without secrets and local paths."""
-    is_kept = bool(written.text.strip()) and _UNFILLED_FORM_TEXT not in written.text
+    Beside the weights lies one whose head has these values, and this text; both are empty where there is none.
+    """
+    is_kept = bool(written_text.strip()) and _UNFILLED_FORM_TEXT not in written_text
     before, heading, after = (
-        _completed_text(facts, written.text) if is_kept else _generated_card_text(facts)
+        _completed_text(facts, written_text) if is_kept else _generated_card_text(facts)
     ).partition(_CITATIONS_HEADING)
     body = "\n\n".join((before.strip(), "\n".join(_run_section_lines(facts)))) + "\n"
-    head = "\n".join(_head_lines(facts, written.head))
+    head = "\n".join(_head_lines(facts, written_head))
     return mask_secrets(f"---\n{head}\n---\n\n{body}{heading}{after}")[0]
 
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from tui_train.actions.publish import CARD_FILE, Publication, hash_data_files
 from tui_train.base.text import display_path, names_text, quantity, size_text, visible
 from tui_train.profile.types import Profile
-from tui_train.views.model_card import WrittenModelCard, model_card_text
+from tui_train.views.model_card import model_card_text
 from tui_train.views.model_card_facts import read_model_card_facts
 
 _MAX_NAMES = 8
@@ -15,8 +15,8 @@ def make_card(publication: Publication, on_hashing: Callable[[str], None]) -> st
     """Return the card of a publication; `on_hashing` is told each file of data that is read for it. TuiTrainError."""
     profile = publication.run.read_profile() or Profile()
     data = hash_data_files(publication.run, profile, on_hashing)
-    written = WrittenModelCard(publication.hub.head, publication.hub.text)
-    return model_card_text(read_model_card_facts(publication, profile, data), written)
+    facts = read_model_card_facts(publication, profile, data)
+    return model_card_text(facts, publication.hub.head, publication.hub.text)
 
 
 def publication_lines(publication: Publication, card: str) -> Iterator[str]:
