@@ -678,7 +678,6 @@ def test_the_command_names_what_it_took_from_a_site(tmp_path, monkeypatch):
         (("--claim", "data:/data"), 64, "--claim needs --for"),
         (("--for", "skypilot", "--claim", "data:/data"), 65, "has no PersistentVolumeClaims"),
         (("--for", "jobset", "--claim", "data"), 65, "is not CLAIM:/FOLDER"),
-        (("--for", "jobset", "--claim", "data:/data"), 65, "no image is named"),
         (("--for", "podman"), 64, "'podman' is not one of"),
     ],
 )

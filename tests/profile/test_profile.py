@@ -14,7 +14,7 @@ from support import HOSTILE_VALUES, example_count, make_executable, profile
 
 from tui_train.actions.last_profile import load_last_session_profile, remember_profile_without_secrets
 from tui_train.base.app_paths import last_profile_file, profiles_folder
-from tui_train.base.errors import BadInput, CannotWrite, NotFound
+from tui_train.base.errors import BadInput, CannotWrite
 from tui_train.cli.app import cli
 from tui_train.cli.plans import plans
 from tui_train.profile import fields, secret_values, store, typed_lists
@@ -257,23 +257,12 @@ def test_a_name_too_long_for_the_disk_is_told():
     assert caught.value.remedy == "Choose a shorter name."
 
 
-def test_a_profile_that_is_not_there(tmp_path):
-    store.save_profile(profile({"name": "mine"}))
-    with pytest.raises(NotFound) as caught:
-        store.load_profile_file("theirs")
-    assert caught.value.remedy == "Saved profiles: mine."
-    with pytest.raises(NotFound):
-        store.load_profile_file(str(tmp_path / "no.toml"))
-
-
 def test_a_profile_that_cannot_be_read(tmp_path):
     (tmp_path / "latin.toml").write_bytes(b"name = '\xe9'")
     with pytest.raises(BadInput, match="not UTF-8"):
         store.load_profile_file(str(tmp_path / "latin.toml"))
     with pytest.raises(BadInput, match="is a folder, not a regular file"):
         store.load_profile_file(str(tmp_path / ""))
-    with pytest.raises((BadInput, NotFound)):
-        store.load_profile_file("~nobody-of-that-name/x.toml")
 
 
 def test_a_change_is_applied_shown_and_can_be_undone():
