@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from tui_train.profile.changes import Change, ValueDifference
     from tui_train.profile.fields import FieldValue
     from tui_train.profile.types import Profile
-    from tui_train.runs.results.result import RunResult
     from tui_train.runs.run_folders import RunFolder
 
 TYPING_PAUSE_SECONDS = 0.7  # seconds without a key, after which what was typed is taken as whole
@@ -81,8 +80,11 @@ class GoToStep(Message):
     module: str
 
 
-class OpenDataPreview(Message):
-    """Request to show what the training data holds."""
+@dataclass(eq=False, repr=False)
+class OpenScreen(Message):
+    """A screen is to be shown, unless one of its kind is on top: its key may have been pressed twice."""
+
+    screen: "Screen[Any]"
 
 
 @dataclass(eq=False, repr=False)
@@ -94,31 +96,8 @@ class OpenRun(Message):
 
 
 @dataclass(eq=False, repr=False)
-class OpenResult(Message):
-    """Request to show what a run made."""
-
-    run: "RunFolder"
-    result: "RunResult"
-
-
-@dataclass(eq=False, repr=False)
-class OpenChat(Message):
-    """Request to try what a run made, beside its base model where that is to `beside_base`."""
-
-    run: "RunFolder"
-    beside_base: bool
-
-
-@dataclass(eq=False, repr=False)
 class OpenEvaluation(Message):
     """Request to score what a run made beside its base model."""
-
-    run: "RunFolder"
-
-
-@dataclass(eq=False, repr=False)
-class OpenPublication(Message):
-    """Request to send what a run made to the Hub."""
 
     run: "RunFolder"
 

@@ -35,12 +35,9 @@ from ..messages import (
     GoToStep,
     HomeDrawn,
     LeaveWizard,
-    OpenChat,
-    OpenDataPreview,
     OpenEvaluation,
-    OpenPublication,
-    OpenResult,
     OpenRun,
+    OpenScreen,
     OpenStep,
     SetProfile,
     UndoChange,
@@ -331,19 +328,10 @@ class Wizard(DiscoveryApp):
         if not isinstance(self.screen, CompareScreen):
             self.push_screen(CompareScreen(event.runs))
 
-    @on(OpenResult)
-    def _open_result(self, event: OpenResult) -> None:
-        from ..result.screen import ResultScreen
-
-        if not isinstance(self.screen, ResultScreen):
-            self.push_screen(ResultScreen(event.run, event.result))
-
-    @on(OpenChat)
-    def _open_chat(self, event: OpenChat) -> None:
-        from ..chat.screen import ChatScreen
-
-        if not isinstance(self.screen, ChatScreen):
-            self.push_screen(ChatScreen(event.run, compare=event.beside_base))
+    @on(OpenScreen)
+    def _open_screen(self, event: OpenScreen) -> None:
+        if not isinstance(self.screen, type(event.screen)):
+            self.push_screen(event.screen)
 
     @on(OpenEvaluation)
     def _open_evaluation(self, event: OpenEvaluation) -> None:
@@ -351,21 +339,6 @@ class Wizard(DiscoveryApp):
 
         if not isinstance(self.screen, EvaluateScreen):
             self.push_screen(EvaluateScreen(event.run, self._chosen_evaluations))
-
-    @on(OpenPublication)
-    def _open_publication(self, event: OpenPublication) -> None:
-        from ..publish import PublishScreen
-
-        if not isinstance(self.screen, PublishScreen):
-            self.push_screen(PublishScreen(event.run))
-
-    @on(OpenDataPreview)
-    def _open_data_preview(self) -> None:
-        from ..data.screen import DataPreviewScreen
-        from ..steps.step import StepScreen
-
-        if not isinstance(self.screen, DataPreviewScreen):
-            self.push_screen(DataPreviewScreen(self.screen.step_title if isinstance(self.screen, StepScreen) else ""))
 
     def open_run(self, run: "RunFolder") -> None:
         """Show a run, unless it is shown already."""

@@ -25,7 +25,7 @@ from tui_train.runs.results.result import RunResult
 from tui_train.runs.run_folders import RunFolder
 
 from ..base import WizardScreen
-from ..messages import GoBack, LeaveWizard, OpenChat, OpenEvaluation, OpenPublication
+from ..messages import GoBack, LeaveWizard, OpenEvaluation, OpenScreen
 from ..run.run_plot import PlotOptions, draw_or_hide_plot
 from ..screen_words import with_words_for_options, words_on_screen
 from ..widgets.dialogs import ChoiceDialog, TextDialog
@@ -240,11 +240,16 @@ On the command line: tui-train result, try, evaluate, merge, export-model and pu
     def action_try(self) -> None:
         """Open a chat with the result."""
         adapter = self.result.weights is not None and self.result.weights.kind == "adapter"
-        self.post_message(OpenChat(self.run, beside_base=adapter))
+        self._open_chat(beside_base=adapter)
 
     def action_try_beside_base(self) -> None:
         """Talk with a full model and with the one that it was trained from."""
-        self.post_message(OpenChat(self.run, beside_base=True))
+        self._open_chat(beside_base=True)
+
+    def _open_chat(self, *, beside_base: bool) -> None:
+        from ..chat.screen import ChatScreen
+
+        self.post_message(OpenScreen(ChatScreen(self.run, compare=beside_base)))
 
     def action_evaluate(self) -> None:
         """Score the result beside its base model."""
@@ -305,7 +310,9 @@ On the command line: tui-train result, try, evaluate, merge, export-model and pu
 
     def action_publish(self) -> None:
         """Show what would be sent to the Hub."""
-        self.post_message(OpenPublication(self.run))
+        from ..publish import PublishScreen
+
+        self.post_message(OpenScreen(PublishScreen(self.run)))
 
     def action_run_own_code(self) -> None:
         """Repeat it with the code that came with the model."""

@@ -39,7 +39,7 @@ from ..messages import (
     CompareRuns,
     GoBack,
     LeaveWizard,
-    OpenResult,
+    OpenScreen,
     OpenStep,
     SetProfile,
 )
@@ -501,7 +501,9 @@ When a run ends while you watch, the terminal rings and gets a notification (OSC
         if self.view.end.can_fetch:
             self._fetch_result()
         elif self.view.end.run_result:
-            self.post_message(OpenResult(self.run, self.view.end.run_result))
+            from ..result.screen import ResultScreen
+
+            self.post_message(OpenScreen(ResultScreen(self.run, self.view.end.run_result)))
 
     def action_fix(self) -> None:
         """Make the change that may help, and show what would run then; a run that still trains can be stopped first."""

@@ -21,7 +21,7 @@ from tui_train.views import choices
 
 from .. import STEPS
 from ..base import JUMP_BINDING
-from ..messages import OpenDataPreview, OpenStep
+from ..messages import OpenScreen, OpenStep
 from ..widgets.findings_pane import FindingsPane
 from ..widgets.form.form import Form
 from ..widgets.form.form_lines import FormGroup, FormRow
@@ -282,7 +282,9 @@ class StepScreen(FindingsScreen):
 
     def action_preview_data(self) -> None:
         """Show what the data holds."""
-        self.post_message(OpenDataPreview())
+        from ..data.screen import DataPreviewScreen
+
+        self.post_message(OpenScreen(DataPreviewScreen(self.step_title)))
 
     def action_next(self) -> None:
         """Go to the next step, or to what is wrong here: first in the row that the cursor is in."""

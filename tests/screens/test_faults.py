@@ -36,12 +36,13 @@ from textual.pilot import Pilot
 from textual.worker import Worker
 from tui_train.screens.chat.screen import ChatScreen
 from tui_train.screens.compare import CompareScreen
+from tui_train.screens.data.screen import DataPreviewScreen
 from tui_train.screens.discovery.discovery import LOCAL_FACTS_PARTS
 from tui_train.screens.discovery.machine_queries import QUERY_BY_FACTS_PART
 from tui_train.screens.evaluate import EvaluateScreen
 from tui_train.screens.hardware.screen import HardwareScreen
 from tui_train.screens.home.screen import HomeScreen
-from tui_train.screens.messages import OpenDataPreview, OpenRun, OpenStep
+from tui_train.screens.messages import OpenRun, OpenStep
 from tui_train.screens.publish import PublishScreen
 from tui_train.screens.result.screen import ResultScreen
 from tui_train.screens.run import screen as run_module
@@ -143,7 +144,7 @@ async def at(app: Any, pilot: Pilot[Any], owner: str, tmp_path: Path) -> Any:
     elif owner in {"RunScreen", "LogPane", "MetricsScreen"}:
         app.screen.post_message(OpenRun(finished_run(tmp_path)))
     elif owner == "DataPreviewScreen":
-        app.post_message(OpenDataPreview())
+        app.push_screen(DataPreviewScreen())
     elif owner in {"ResultScreen", "ChatScreen", "EvaluateScreen", "PublishScreen"}:
         run = finished_run(tmp_path)
         (run.path / "output/model").mkdir(parents=True)
