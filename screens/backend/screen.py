@@ -114,31 +114,28 @@ class BackendScreen(ScriptHelpScreen, NemoFilesScreen):
 What trains, on which model and data, and what starts it. What cannot work here is shown with the reason.
 
 F5      what the data holds, and its first samples as the model gets them
-m       models in the cache of Hugging Face, Space in an empty Model as well;
-        another one is named by its id, and downloaded before the training
-o       name a Python other than those found
-h       run the script with --help, and offer the arguments that it lists.
-        Where its source does not say what it takes, Recipe and Preview ask
-        it once by themselves; nothing else runs it before the training
-t       test whether several processes reach each other, and what helps
-        where they do not
+m       the models that Hugging Face has downloaded to this machine (in an
+        empty Model: Space). Type the id of another one: it is downloaded
+        before the training
+F4 o    name the Python that trains, where it is not in the list of Python
+h       run your script with --help, and choose from the arguments that it
+        lists. Before the training your script is run only with --help: by
+        this key, or by Recipe where its source does not say what it takes
+t       test whether several processes can communicate, and find what helps
+        where they cannot
 v       look into the container's image, and whether it sees the chosen GPUs
-r n     NeMo: its recipes to choose from; those that the Python really has
-p i     NeMo: convert the text that is set as data; the Hugging Face folder
-        that is set as model
+r n     NeMo: choose a recipe; ask the chosen Python for those that it has
+p i     NeMo: convert the text named as data; the model folder of Hugging
+        Face named as Model
 
-Trainer: TRL fine-tunes a model on your data; the built-in one makes a small new model; a script is yours; or NeMo.
-Preset: how a script of yours gets values such as the learning rate.
-Sharding: whether each GPU holds all of the model (ddp) or a share of it.
-Container: trains in an image, by the Python that is in it.
-NCCL features: those to switch off, each to work around the error that it names, at some speed."""
+In a row where a value is typed, letters are typed: there only the keys F1 to F5 work."""
     TITLE_OF_STEP = "Backend"
     SECTIONS = (_TRAINING_SECTION, _LAUNCH_SECTION, _ADVANCED_SECTION, _NCCL_FEATURES_SECTION)
     KEYS_OUTSIDE_FORM = ("communication.without",)
     GROUPS_OPEN_WHERE_TALL = frozenset({ADVANCED_GROUP_KEY, _LAUNCH_GROUP_KEY})
     IS_LIST_ORDERED_BY_GROUP_KEY: ClassVar[Mapping[str, bool]] = {_NCCL_GROUP_KEY: False}
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("o", "ask_other_python", "Other Python"),
+        Binding("f4,o", "ask_other_python", "Other Python"),
         Binding("m", "choose_model", "Models"),
         Binding("h", "query_script_help", "Script's help"),
         Binding("v", "validate_image", "Validate image"),
@@ -187,8 +184,9 @@ NCCL features: those to switch off, each to work around the error that it names,
 
     @property
     def keys_named_in_texts(self) -> tuple[str, ...]:
-        """Keys of the note beside NeMo's recipe."""
-        return ("r", "n") if trainer_has_own_field(self.profile, "nemo") else ()
+        """Keys of the note beside NeMo's recipe, and of what is said where no Python can train."""
+        recipes = ("r", "n") if trainer_has_own_field(self.profile, "nemo") else ()
+        return (*recipes, *(("f4",) if any(finding.install for finding in self.findings()) else ()))
 
     def lines_below_by_key(self, setup: Setup) -> Mapping[str, str]:
         """Return what the data holds, or that it is being read."""

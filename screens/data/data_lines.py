@@ -127,7 +127,7 @@ def sample_lines(
     """Return a sample as the model gets it; beside the bar what it learns, `learns_all`: all of it."""
     number, count = number_and_count
     where = f"line {grouped_digits(sample.line)}" + (f" of {sample.file}" if several_files else "")
-    learned = "all learned: Answers only (Recipe) is off" if learns_all else f"{grouped_digits(sample.learned)} learned"
+    learned = "all learned" if learns_all else f"{grouped_digits(sample.learned)} learned"
     tokens = f"   {grouped_digits(sample.tokens)} tokens, {learned}" if sample.tokens else ""
     lines = [heading(f"Sample {number}", visible(f"of {count}   {where}{tokens}"), width)]
     for state, text in data_text.sample_lines_with_states(sample):

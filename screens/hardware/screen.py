@@ -81,12 +81,12 @@ skip     left out: it would slow or limit the others; Space picks it anyway
 blocked  cannot work with the chosen PyTorch; the reason stands beside it
 
 Keys
-  s      the next set, where different GPUs can be combined in several ways;
-         the fastest is chosen
-  h      train elsewhere: on a host over ssh, which needs nothing of
-         tui-train, or as a job of a Slurm cluster, where jobs can be
-         submitted from here or from the host; Enter on Preview submits it
-  F3     what a field of Slurm can be
+  s      another set of GPUs, where different ones can be combined in several
+         ways; the fastest is chosen by itself
+  h      train on another machine: a host over ssh, on which tui-train need
+         not be installed, or a job of a Slurm cluster, where sbatch is on
+         this machine or on the host
+  F3     in a field of Slurm: the values that the cluster has for it
   r      look again
 
 Without an NVIDIA GPU everything still works, on the CPU. With GPUs, the CPU trains only if you choose it."""
@@ -103,7 +103,7 @@ Without an NVIDIA GPU everything still works, on the CPU. With GPUs, the CPU tra
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("s", "pick_next_card_set", "Next set"),
         Binding("l", "log_in", "Log in"),
-        Binding("h", "choose_machine", "Train elsewhere"),
+        Binding("h", "choose_machine", "Other machine"),
         Binding("f3", "choose_value", "Values"),
         Binding("r", "app.refresh_facts", "Look again"),
     ]
@@ -190,8 +190,17 @@ Without an NVIDIA GPU everything still works, on the CPU. With GPUs, the CPU tra
 
     @property
     def keys_named_in_texts(self) -> tuple[str, ...]:
-        """Keys of the title above the sets of GPUs, and of the notes of Slurm's fields."""
-        return ("s", "f3")
+        """Keys of the title above the sets of GPUs and of the notes of Slurm's fields; without GPUs, of hosts."""
+        return ("s", "f3", *(() if self.facts is None or self.facts.machine.gpus else ("h",)))
+
+    def why_key_refused(self, key: str) -> str:
+        """Return why F3 has no values for a field of Slurm."""
+        row = self.form.state.row if self._is_composed and self.form.has_focus_within else None
+        if key != "f3" or row is None or not row.key.startswith("slurm."):
+            return super().why_key_refused(key)
+        if self.facts and self.facts.cluster and self.facts.cluster.problem:
+            return f"The cluster does not answer, so nothing is known for {row.field.label}: type it."
+        return f"The cluster names nothing for {row.field.label}: type it."
 
     def jump_targets(self) -> Iterable[JumpTarget]:
         """Return the GPUs as well."""
@@ -410,7 +419,7 @@ def _cluster_lines(cluster: Cluster | None, machine: Machine, partition: str, wi
     if cluster is None:
         return [heading("Slurm", "", width), styled(("Asking sinfo …", MUTED))]
     if cluster.problem:
-        return [heading("Slurm", "", width), fit(styled((visible(cluster.problem), MUTED)), width)]
+        return [heading("Slurm", "the cluster does not answer", width)]
     chosen = {part.name for part in find_partitions(cluster, partition)}
     # One row for each kind of node.
     kept = [part for part in cluster.partitions for _ in part.nodes or (None,)]

@@ -87,8 +87,9 @@ class HomeScreen(NewTrainingScreen):
 
 Start a training, or open a run or a profile. A run continues when you leave. Paste a path, a model's name (ORG/NAME)
 or a command that trains to begin with it: data and models open a fine-tune, a .py file a script, a .toml file its
-profile. Keys that can take several runs (Delete, Note, Stop, Compare) take the marked ones where there are any, else
-the one under the cursor; all others take the one under the cursor.
+profile.
+
+d, i, s and c take all marked runs, or the one under the cursor where none is marked. Other keys take that one alone.
 
 ↑ ↓ PgUp PgDn   move; Tab goes to the next panel
   Enter           open a run; begin with a profile

@@ -122,7 +122,7 @@ def start_page_rows(draft_note: str | None = None) -> tuple[ListRow, ...]:
 
 def new_training_rows(draft_note: str | None = None) -> tuple[ListRow, ...]:
     """Return what begins a training below runs and profiles."""
-    note = "fine-tune, own script, quickstart; paste a path or a command"
+    note = "fine-tune, own script; paste a path or a command"
     new = ListRow("new", ("New training", "n", note), _foot_lines, section=_START_SECTION)
     if draft_note is None:
         return (new,)

@@ -23,6 +23,7 @@ from tui_train.runs import run_folders
 from tui_train.runs.local_start import StartOptions, WhenFree
 from tui_train.runs.run_code import code_not_kept_in_time_text
 from tui_train.setup.profile_summary import chosen_or_derived_name
+from tui_train.trainers import trainer_has_own_field
 from tui_train.views.compare import RUN_LETTERS
 
 from ..discovery.machine_queries import FACTS_PARTS_NOT_AWAITED
@@ -39,19 +40,25 @@ class PreviewScreen(PlanScreen):
 
     HELP = """Preview
 
-What will be trained and how, what is wrong with it, and the command that starts it.
-F2 fixes the first finding, F6 to F9 those after it; an error stops the start.
-f shows the files behind the command: they are what is run and what is exported, byte for byte, and need bash,
-coreutils and the training's Python, nothing of this program. runner.pyz keeps the run alive, plan.json is its plan.
-Left and right change the file, up and down scroll, / searches in all files and Enter goes to the next place.
-Enter writes the run folder and starts the training, or submits it where it is a job of Slurm.
-Where other trainings use its GPUs, w starts it once these are free, in the order of asking of all users here.
-a starts a sweep (--array): a run for each of several values of a key or of an argument of your script, one after the
-other, or side by side on other GPUs of that kind.
-d shows which lines of the files differ from the run before, and d again the files.
-c copies the command to your terminal's clipboard (OSC 52), y the shown file. s saves the profile by a name,
-which is the run's as well; e exports the files to a folder.
-For the machine of a file (--machine) it only exports: copy the folder there."""
+What will be trained and how, what is wrong with it, and the command that starts it. Until Enter nothing is started.
+
+Enter    start the training, or submit it as a job of Slurm
+w        start it once its GPUs are free; who asked first on this machine
+         comes first
+a        a sweep: one run for each of several values of a setting, or of an
+         argument of your script, one after the other, or side by side where
+         more GPUs of that kind are free
+F2       fix the first finding; F6 to F9 fix those after it. With an error
+         (✗) nothing can be started
+s        save these settings as a profile; runs have its name
+f        the files that Enter runs and e writes. They need bash, coreutils and
+         the training's Python, nothing of this program
+d        which lines of the files differ from the run before
+e        write the files to a folder, to run them without this program
+c y      copy the command, or the shown file, to your terminal's clipboard
+
+Of the files: ← → another file, / searches in all, Enter there goes to the next place.
+With --machine FILE the plan is for that machine: e writes the files, and you copy the folder there."""
     TITLE_OF_STEP = "Preview"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "next", "Run", key_display="Enter"),
@@ -250,7 +257,9 @@ For the machine of a file (--machine) it only exports: copy the folder there."""
         has_more = plan and len(plan.gpu_pool) > len(plan.gpus) and not self.profile.hardware.gpus
         elsewhere = " or on other GPUs of that kind" if has_more else ""
         runs = "job for each value" if self.wizard.uses_slurm else f"run for each value, one after the other{elsewhere}"
-        return f"A sweep: a {runs}.\nType recipe.learning_rate=1e-4,2e-4, or --lr=1e-4,2e-4 of your script:"
+        own = trainer_has_own_field(self.profile, "trainer.script")
+        typed = "--lr=1e-4,2e-4 (an argument of your script)" if own else "recipe.learning_rate=1e-4,2e-4"
+        return f"Try several values (a sweep): a {runs}.\nType the setting and its values, such as {typed}:"
 
     @work(thread=True, group="start")
     def _start_members(self, members: tuple[ArrayMember, ...]) -> None:

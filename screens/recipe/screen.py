@@ -47,7 +47,7 @@ _UNUSED_SECTION = Section(
     title="Not used",
     key=_UNUSED_GROUP_KEY,
     folds=True,
-    hint="Values of the recipe that do not reach the script. Space opens and closes them.",
+    hint="Settings that your script does not take. Space opens and closes them.",
 )
 _CONFIG_WORKER_GROUP = "config"
 
@@ -59,14 +59,18 @@ class RecipeScreen(StepScreen):
 
 Micro batch is what one process takes at a time, global batch what one optimizer step sees.
 Accumulation = global batch / (micro batch x processes), which must be a whole number.
-The lines at the top estimate what each GPU will hold, by a formula; fragments are what PyTorch's allocator
-reserves between tensors. F3 runs the model's own code without weights, in the Python that trains, and adds up its
-tensors: also an estimate, in some seconds and without a GPU. What fits is judged by the first. Of a model that is not
-here and not known, F3 asks whether it may fetch the sizes: config.json alone, a few kB. Neither knows what other
-programs take of a GPU later.
-F4 tries micro batches in short real trainings and offers the fastest.
-The fallbacks are tried from top to bottom when a GPU runs out of memory: Space picks one, [ and ] move it.
-Those that change the training ask for your consent; the others keep it the same."""
+
+F3   a second estimate of the memory: it runs the model's own code without
+     weights, in the Python that trains, and adds up its tensors, in some
+     seconds and without a GPU. For a model that is not here and not known,
+     F3 asks whether it may fetch config.json, a few kB
+F4   try micro batches in short real trainings, and choose the fastest
+
+Memory at the top is estimated by a formula, and ✓ fits is judged by that. Fragments are what PyTorch's allocator
+reserves between tensors. What other programs take of a GPU later is in neither estimate.
+
+Out of memory: the changes with [x] are tried from top to bottom when memory runs out. Space picks one, [ and ] move it.
+Those that change the result are picked only after a question, the others keep it the same."""
     TITLE_OF_STEP = "Recipe"
     SECTIONS = (
         Section(
@@ -112,7 +116,7 @@ Those that change the training ask for your consent; the others keep it the same
     KEYS_OUTSIDE_FORM = ("ladder.rungs", "ladder.consent")
     IS_LIST_ORDERED_BY_GROUP_KEY: ClassVar[Mapping[str, bool]] = {_LADDER_GROUP_KEY: True}
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("f3", "trace_memory", "Estimate memory"),
+        Binding("f3", "trace_memory", "Second estimate"),
         Binding("f4", "open_tuning", "Tune speed"),
     ]
 
@@ -132,8 +136,8 @@ Those that change the training ask for your consent; the others keep it the same
 
     @property
     def keys_named_in_texts(self) -> tuple[str, ...]:
-        """F3 stands in the title of Memory."""
-        return ("f3",)
+        """F3 stands in the title of Memory, where there is something to estimate."""
+        return ("f3",) if self._prediction and self._prediction.estimate else ()
 
     @property
     def footer_text_by_key(self) -> Mapping[str, str]:
@@ -164,7 +168,7 @@ Those that change the training ask for your consent; the others keep it the same
         able = [name for name in chosen if setup is None or not why_rung_unusable(name, setup.ladder_context)]
         value = f"{quantity(len(able), 'fallback')}" if able else "the run fails"
         note = ", ".join(label_in_sentence(get_rung(name).label) for name in able) or "nothing is tried"
-        hint = "If a GPU runs out of memory, the run restarts with these changes, in this order. Space opens the list."
+        hint = "If memory runs out, the run starts again with these changes, in this order. Space opens the list."
         return replace(group, value=value, note=note, hint=hint)
 
     def _make_groups(self, setup: Setup | None) -> Iterable[FormGroup]:
@@ -183,12 +187,14 @@ Those that change the training ask for your consent; the others keep it the same
             yield from sections
             return
         unused: list[FormRow] = []
+        last = sections.pop()  # its list opens below all groups
         for section, rows in sections:
             idle = [row for row in rows if row.why_disabled and not fields.is_chosen(self.profile, row.key)]
             unused += idle
             yield section, tuple(row for row in rows if row not in idle)
         if unused:
             yield _UNUSED_SECTION, tuple(unused)
+        yield last
 
     def _script_source(self, setup: Setup | None) -> ScriptSource | None:
         if setup is None or self.facts is None or not trainer_has_own_field(self.profile, "trainer.script"):
@@ -248,9 +254,9 @@ Those that change the training ask for your consent; the others keep it the same
         busy = self._traced_workload is not None and self._traced_workload == found.workload
         changes = () if busy else rung_effects(setup)
         note = (
-            "running the model's code …; F3 ends it"
+            "making a second estimate …; F3 cancels it"
             if busy
-            else "estimated" + "; F3 estimates by the model's code" * (not self.wizard.other_machine_name)
+            else "estimated" + "; F3 makes a second estimate" * (not self.wizard.other_machine_name)
         )
         remedy = ""
         if self._model_with_fetchable_config:
@@ -311,11 +317,11 @@ Those that change the training ask for your consent; the others keep it the same
         if setup is None or setup.toolchain is None or asked is None or asked.model is None or asked.settings is None:
             why = self._prediction.why_no_estimate if self._prediction else ""
             raise BadInput(
-                f"the memory cannot be estimated by the model's code{why and ': '}{why}",
+                f"there is no second estimate{why and ': '}{why}",
                 "Choose a model, and a Python that can train (Backend).",
             )
         if why := trace.why_not_traceable(asked.model, asked.settings):
-            raise BadInput(f"the memory cannot be estimated by the model's code: {why}", "Use the estimate above.")
+            raise BadInput(f"there is no second estimate: {why}", "Use the first one.")
         self._traced_workload = asked
         self.update()
         question = trace.memory_child_request(asked.model, asked.settings, asked.model_folder)

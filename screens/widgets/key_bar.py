@@ -97,12 +97,17 @@ class KeyBar(Widget):
                 self.app.simulate_key(key)
 
     def _make_room_for_named_keys(self, bindings: list[Binding]) -> None:
-        """Shorten the words of F2, and at last the gaps, until the keys that texts name fit."""
+        """Shorten the words of F2, and at last the gaps, until the keys that texts name fit, or as many as can."""
         named = {binding.key for binding in bindings} & {*self._named_keys}
+        best = (-1, _GAP_TEXT, _MAX_TEXT_WIDTH)
         for self._gap_text in (_GAP_TEXT, _SMALL_GAP_TEXT):
             for self._fix_text_width in range(_MAX_TEXT_WIDTH, _MIN_FIX_TEXT_WIDTH - 2, -1):
-                if named <= {binding.key for binding in self._bindings_that_fit(bindings)}:
+                fitting = len(named & {binding.key for binding in self._bindings_that_fit(bindings)})
+                if fitting == len(named):
                     return
+                if fitting > best[0]:
+                    best = (fitting, self._gap_text, self._fix_text_width)
+        _, self._gap_text, self._fix_text_width = best
 
     def _bindings_that_fit(self, bindings: list[Binding]) -> list[Binding]:
         """Return what fits whole: where not all do, the last are left out, and F1 stays, which says how many."""

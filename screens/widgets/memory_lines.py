@@ -43,7 +43,7 @@ def memory_lines(  # noqa: PLR0913 - each is a thing of its own
     Of values that an error forbids it is not said that they fit.
     """
     if traced and traced.problem:
-        note = f"not estimated by the model's code: {visible(traced.problem)}"
+        note = f"no second estimate: {visible(traced.problem)}"
     if prediction.estimate is None:
         return _no_estimate_lines(f"cannot be estimated: {visible(prediction.why_no_estimate)}", width, remedy)
     peak, error = prediction.estimate.peak_phase, prediction.estimate.relative_error
@@ -84,8 +84,8 @@ def _counted_text(counted: CountedMemory, estimated_bytes: int) -> str:
     size = counted.peak_phase_and_bytes[1]
     figure = f"{size_text(size)} ±{percent(TRACE_RELATIVE_ERROR)}"
     if size > estimated_bytes:
-        return f"by the model's code (F3) it is more: {figure}"
-    return f"estimated, to be safe; by the model's code (F3): {figure}"
+        return f"a second estimate (F3) is more: {figure}"
+    return f"a second estimate (F3): {figure}; judged by the first"
 
 
 def phase_lines(prediction: Prediction, width: int) -> list[Content]:

@@ -83,7 +83,7 @@ def finding_lines(findings: Sequence[Finding], width: int, fixes: Sequence[Fix |
     `fixes` are those of the keys; without them each finding has the next one.
     """
     if not findings:
-        return [heading("Findings", styled(DONE_MARK, " none"), width)]
+        return [heading("Findings", styled(DONE_MARK, " nothing to fix"), width)]
     forbids = sum(finding.level == "error" for finding in findings)
     count = "" if forbids == len(findings) else f"{len(findings)}, "
     note = count + (f"{forbids} must be fixed before it starts" if forbids else "the run can start")

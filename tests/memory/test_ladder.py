@@ -249,7 +249,7 @@ def test_what_helps_a_phase_is_reached_from_every_attempt(micro, rungs):
         ({"trainer.arguments": ("--optim", "adafactor")}, {}, "fused_optimizer", "you set --optim"),
         ({"trainer.arguments": ("--optim=sgd",)}, {}, "optimizer_8bit", "you set --optim=sgd"),
         ({"hardware.device": "cpu"}, {}, "fused_optimizer", "only for GPUs"),
-        ({"trainer.preset": "axolotl"}, {}, "fused_cross_entropy", "cannot be passed to this trainer"),
+        ({"trainer.preset": "axolotl"}, {}, "fused_cross_entropy", "does not apply to this training"),
         ({"trainer.kind": "builtin"}, {}, "fused_optimizer", ""),
         ({"trainer.kind": "builtin", "trainer.model": "/m"}, {}, "layers", "the loaded model has a fixed size"),
         ({"trainer.kind": "builtin"}, {}, "eval_batch", "nothing is evaluated: no validation data"),

@@ -51,9 +51,9 @@ def test_where_not_all_parts_have_room_the_smallest_is_left_out():
 @pytest.mark.parametrize(
     ("counted", "said"),
     [
-        (CountedMemory(phases={"step": GIB}), "estimated, to be safe; by the model's code (F3): 1.0 GiB ±10 %"),
-        (CountedMemory(phases={"step": 900 * GIB}), "by the model's code (F3) it is more: 900.0 GiB ±10 %"),
-        (CountedMemory(problem="no torch"), "not estimated by the model's code: no torch"),
+        (CountedMemory(phases={"step": GIB}), "a second estimate (F3): 1.0 GiB ±10 %; judged by the first"),
+        (CountedMemory(phases={"step": 900 * GIB}), "a second estimate (F3) is more: 900.0 GiB ±10 %"),
+        (CountedMemory(problem="no torch"), "no second estimate: no torch"),
     ],
 )
 def test_beside_a_count_it_is_said_which_figure_counts(counted, said):

@@ -93,9 +93,9 @@ async def test_the_palette_goes_to_a_field_and_to_a_step(machine):
 async def test_the_palette_leaves_out_the_keys_with_which_one_types_and_scrolls(machine):
     async with open_wizard(PRETRAIN_KEY, "enter", "enter") as pilot:
         titles = [command.title for command in pilot.app.get_system_commands(pilot.app.screen)]
-        assert "Estimate memory (F3)" in titles
+        assert "Second estimate (F3)" in titles
         assert not [
             title for title in titles if title.startswith(("Select", "Delete", "Move cursor", "Scroll", "Page"))
         ]
         await press_keys("ctrl+p")(pilot)
-        await until_true(pilot, lambda: re.search(r"Estimate memory {2,}F3", screen_text(pilot)))
+        await until_true(pilot, lambda: re.search(r"Second estimate {2,}F3", screen_text(pilot)))

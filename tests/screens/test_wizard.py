@@ -702,7 +702,7 @@ async def test_a_python_of_a_cloned_folder_is_started_after_it_was_chosen_by_key
     async with open_wizard(PRETRAIN_KEY, "enter") as pilot:
         await go_to_fields(pilot, "start", "trainer.python")
         await press_keys("space")(pilot)
-        assert re.search(r"✗ .venv here +in this folder; o trusts it", screen_text(pilot))
+        assert re.search(r"✗ .venv here +in this folder; F4 trusts it", screen_text(pilot))
         await press_keys("escape", "right", "right", "right")(pilot)
         assert not mark.exists(), "passing over it is not choosing it"
         pilot.app.edits.set_profile(Profile())

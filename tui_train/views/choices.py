@@ -217,7 +217,7 @@ def _python_options(setup: Setup) -> tuple[FieldOption, ...]:
             f"Python {tool.version}" if tool.version else "",
         )
         note = "  ".join(visible(part) for part in (*versions, display_path(tool.python)) if part)
-        why = f"in this folder; o trusts it: {display_path(tool.python)}" if tool.unchosen else problem
+        why = f"in this folder; F4 trusts it: {display_path(tool.python)}" if tool.unchosen else problem
         options.append(FieldOption(tool.python, visible(tool.label) or "named", note, visible(why)))
     return tuple(options)
 

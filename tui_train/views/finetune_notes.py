@@ -49,7 +49,7 @@ def backend_screen_notes(setup: Setup) -> dict[str, str]:
             f"none: {grouped_digits(epoch.rows)} rows are too few (at least {MIN_ROWS_TO_EVALUATE})"
         )
     elif profile.data.evaluation is None and not epoch:
-        notes["data.evaluation"] = f"5 %, from {MIN_ROWS_TO_EVALUATE} rows on"
+        notes["data.evaluation"] = f"5 %, at least 10; none under {MIN_ROWS_TO_EVALUATE} rows"
     elif not share:
         notes["data.evaluation"] = "none: all rows are trained on"
     return notes
@@ -68,7 +68,7 @@ def recipe_screen_notes(setup: Setup) -> dict[str, str]:
             )
     elif steps:
         notes["recipe.epochs"] = f"≈ {grouped_digits(steps)} steps"
-        notes["recipe.steps"] = "not set: ends after the epochs"
+        notes["recipe.steps"] = "ends after the epochs"
     if report:
         notes |= _notes_of_data(setup, report)
     if words := _warm_up_note(recipe.warmup, steps):

@@ -44,16 +44,23 @@ class OverviewLine(Struct, frozen=True):
 class MeasuredPace(Struct, frozen=True):
     """Seconds per step of an earlier run with the same settings, and its name.
 
-    `includes_startup`: they are a share of the whole run, so a step takes less.
+    `includes_startup`: they are a share of the whole run, so a step takes less; else `other_seconds` are what the run
+    took besides its steps, to start and to end.
     """
 
     seconds_per_step: float
     run_name: str
     includes_startup: bool = False
+    other_seconds: float = 0.0
 
     def time_text(self, steps: int) -> str:
         """Return how long so many steps take: `about 2 min 00 s`."""
         return f"{'at most' if self.includes_startup else 'about'} {duration_text(self.seconds_per_step * steps)}"
+
+    def whole_time_text(self, steps: int) -> str:
+        """Return how long a run of so many steps takes from its start to its end."""
+        about = "at most" if self.includes_startup else "about"
+        return f"{about} {duration_text(self.seconds_per_step * steps + self.other_seconds)}"
 
 
 def training_outline_lines(setup: Setup, pace: MeasuredPace | None = None) -> tuple[OverviewLine, ...]:
@@ -230,7 +237,7 @@ def _steps_line(setup: Setup, pace: MeasuredPace | None) -> OverviewLine:
     if pace is None:
         return OverviewLine("Steps", steps if epochs else f"{total}", every)
     note = ", ".join(filter(None, (steps, f"as fast as {visible(pace.run_name)}", every)))
-    return OverviewLine("Time", pace.time_text(total), note)
+    return OverviewLine("Time", pace.whole_time_text(total), note)
 
 
 def _checkpoints_text(every: int, steps: int) -> str:

@@ -131,7 +131,9 @@ def _read_pace(status: RunStatus, run: RunFolder) -> MeasuredPace | None:
     if not (seconds and isinstance(steps, int) and steps > 0):
         return None
     timed = _timed_seconds_per_step(run.attempt_log(1), steps)
-    return MeasuredPace(timed or seconds / steps, run.name, includes_startup=timed is None)
+    if timed is None:
+        return MeasuredPace(seconds / steps, run.name, includes_startup=True)
+    return MeasuredPace(timed, run.name, other_seconds=max(0.0, seconds - timed * steps))
 
 
 def _timed_seconds_per_step(log: Path, steps: int) -> float | None:

@@ -113,8 +113,8 @@ def chats_learned_whole(setup: Setup) -> Iterator[Finding]:
         yield note(
             "finetune.answers_only",
             f"the users' words are learned too: {report.answers.caution or report.answers.why}",
-            "Often harmless. To learn the answers alone: --chat_template_path=PATH (trainer.arguments), a Jinja file "
-            "or a model whose template has {% generation %}.",
+            "Often harmless: you can leave it. To learn the answers alone, name a template that marks them: "
+            "--chat_template_path=PATH in trainer.arguments, a Jinja file or a model that has {% generation %}.",
         )
 
 

@@ -152,12 +152,12 @@ def arguments_resembling_recipe_values(setup: Setup) -> Iterator[Finding]:
         value = f" {' '.join(given.values)}" if given else ""
         yield note(
             "trainer.arguments",
-            f"{argument}{value} may be the training's {label}: not linked yet",
+            f"{argument}{value} looks like the training's {label}",
             f"If it is, pass {{{name}}} as its value{f', and set {key}' if key.startswith('recipe.') else ''}: "
-            "plan, estimate and fallbacks then use it.",
+            "plan, estimate and fallbacks then follow it.",
             argument=argument,
             change=change,
-            keys="Is it? F2 in its row on Recipe links it: plan, estimate and fallbacks then use it.",
+            keys="If it is, F2 in its row on Recipe: plan, estimate and fallbacks then follow it. If not, leave it.",
         )
 
 
@@ -203,7 +203,7 @@ def _pass_recipe_value_change(
             edits.append((key, value))
     label = fields.get_field(key).label.lower()
     why = f"the script gets the {label}{' of the recipe' if key.startswith('recipe.') else ''} as {parameter.name}"
-    return Change(f"link {parameter.name} to the {label}", why, tuple(edits))
+    return Change(f"use {parameter.name} as the {label}", why, tuple(edits))
 
 
 def _unset_key_of_preset_argument(argument: PresetArgument, profile: Profile) -> str:

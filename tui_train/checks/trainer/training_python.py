@@ -48,16 +48,23 @@ def unusable_training_python(setup: Setup) -> Iterator[Finding]:
             for tool, problem in setup.python_problems
         ]
         message = f"no Python here can train this: {'; '.join(problems) or 'none was found'}"
-        new = EnvironmentInstall(setup.trainer.package_set, "install what is missing")
         can_make = facts.can_create_environment and not more
         size = _CUDA_ENVIRONMENT_SIZE_TEXT if facts.machine.gpus else _ENVIRONMENT_SIZE_TEXT
-        keys = f"F2 installs them into an environment of its own ({size}). Or press o on Backend for one that has them."
-        keys = keys if can_make else ""
+        name = _installed_name(setup)
+        new = EnvironmentInstall(setup.trainer.package_set, f"install {name}")
+        keys = f"F2 installs {name} into an environment of its own ({size}). F4 names a Python that has it." * can_make
         yield error("trainer.python", message, install, install=new if can_make else None, keys=keys, machine=True)
     elif problem := why_python_unusable(profile, setup.toolchain):
         message = f"{setup.toolchain.python} {problem}"
         remedy = "Choose another Python (trainer.python)." if setup.toolchain.problem else install
         yield error("trainer.python", message, remedy, machine=True)
+
+
+def _installed_name(setup: Setup) -> str:
+    """Return the name of what an environment is made for."""
+    if trainer_has_own_field(setup.profile, "nemo"):
+        return "NeMo"
+    return "TRL" if setup.trainer.requires_user_data else "torch"
 
 
 def _untrusted_python_finding(tool: Toolchain, install_remedy: str) -> Finding:

@@ -273,7 +273,7 @@ def why_rung_unusable(name: str, ladder_context: LadderContext) -> str:
         for need in get_rung(name).needed_placeholders
         if not ladder_context.accepted_placeholders & set(need.split("|"))
     ]
-    return "cannot be passed to this trainer" if missing else ""
+    return "does not apply to this training" if missing else ""
 
 
 def rung_helps_phase(name: str, phase: str, profile: Profile, ladder_context: LadderContext) -> bool:

@@ -40,8 +40,8 @@ RECIPE_ROWS = (
     row(
         "recipe.lr_scaling",
         "LR scaling",
-        "Multiplies the learning rate where the global batch differs from the LR reference batch: by the quotient"
-        " (linear, for SGD), by its square root (sqrt, for Adam), or not (none).",
+        "Changes the learning rate with the global batch, against the LR reference batch: in proportion (linear, for "
+        "SGD), by the square root (sqrt, for Adam), or not at all (none).",
     ),
     row(
         "recipe.lr_base_batch",

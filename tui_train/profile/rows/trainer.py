@@ -38,7 +38,7 @@ TRAINER_ROWS = (
     row(
         "trainer.preset",
         "Preset",
-        "How your script gets values such as the rate. auto: as its source takes them (`tui-train presets` lists all).",
+        "How your script is given values such as the learning rate. auto: by the arguments that its source declares.",
     ),
     row(
         "trainer.arguments",
