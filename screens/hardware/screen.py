@@ -44,6 +44,7 @@ from ..widgets.multi_select import MultiSelect, SelectRow
 from ..widgets.step_bar import StepBar
 from ..widgets.text_layout import (
     FAILED_MARK,
+    KEY_STYLE,
     LIVE_MARK,
     MUTED,
     OPEN_MARK,
@@ -184,6 +185,8 @@ Without an NVIDIA GPU everything still works, on the CPU. With GPUs, the CPU tra
             if setup.is_slurm_job and cluster and not cluster.problem:
                 words = f"No GPU in {visible(machine.hostname)}: training runs on its CPU."
             gaps.insert(0, styled((words, "b")))
+            if not self.wizard.is_machine_fixed:
+                gaps.append(styled("  ", ("h", KEY_STYLE), (" trains on another machine.", MUTED)))
         shown = self.query_one("#gaps", Lines)
         shown.display = bool(gaps)
         shown.show(lambda width: [part for line in gaps for part in _wrap_indented(line, max(8, width))])

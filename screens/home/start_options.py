@@ -71,7 +71,7 @@ START_OPTIONS = (
     StartOption(
         "open",
         "Open a path or a model",
-        "data, a script, a model or its Hub name",
+        "data, a script, a model or its Hub name; paste it, or a command",
         "Data and models open a fine-tune, .py your script, .toml saved settings.",
         (
             ("Data", ".jsonl, .json, .csv, .parquet, .txt: a fine-tune on it"),
@@ -81,7 +81,6 @@ START_OPTIONS = (
         ),
     ),
 )
-_PASTE_NOTE = "; paste it, or a command"  # of the last one, on the page
 
 
 def title_row(title: str) -> ListRow:
@@ -112,8 +111,7 @@ def _foot_lines(title: str, pressed: str, note: str, width: int) -> tuple[Conten
 
 def start_page_rows(draft_note: str | None = None) -> tuple[ListRow, ...]:
     """Return the page of all ways to begin, and below them the draft where there is one."""
-    notes = (f"{each.note}{_PASTE_NOTE if each.key == 'open' else ''}" for each in START_OPTIONS)
-    rows = [_start_option_page_row(each.key, each.title, note) for each, note in zip(START_OPTIONS, notes, strict=True)]
+    rows = [_start_option_page_row(each.key, each.title, each.note) for each in START_OPTIONS]
     if draft_note is not None:
         rows.append(_start_option_page_row("draft", "Continue the draft", draft_note))
     first, *others = rows

@@ -150,12 +150,15 @@ class FindingsScreen(WizardScreen):
         )
 
     def finding_to_fix(self) -> Finding | None:
-        """Return the finding that F2 fixes: the focused row's; where it has none, the first with a change."""
+        """Return the finding that F2 fixes: the focused row's; where it has none, the first with a change.
+
+        In a row with an error that only the user can fix, what is to be installed is still offered.
+        """
         found, form = self._shown_findings(), self.form
         mine = [finding for finding in found if form.holds_focus and finding.form_row_key == form.cursor]
         if mine and mine[0].level == "error":
             mine = mine[:1]
-            found = ()
+            found = () if mine[0].fix else tuple(finding for finding in found if finding.install)
         return next((finding for finding in (*mine, *_findings_without_argument_notes(found)) if finding.fix), None)
 
     @property
