@@ -74,7 +74,7 @@ _CHANGING_WORKER_GROUPS = frozenset(
 _PAINT_SECONDS = 0.1  # seconds in which a new screen is drawn
 _GARBAGE_DELAY_SECONDS = 0.15  # seconds without another screen being left, in which the one below is drawn
 # There is one draft.
-_DRAFT_KEPT_NOTICE = "Changes are kept as the draft: Home continues it. s on Preview saves them."
+_DRAFT_KEPT_NOTICE = "Your changes are kept: Continue the draft on Home opens them again."
 
 
 fix_textual()

@@ -74,19 +74,19 @@ class DataPreviewScreen(WizardScreen):
 
     HELP = """Data
 
-What the Python that trains has read in your data: nothing of it is changed, and nothing is sent anywhere.
+What is in your data. It is only read, by the Python that trains, and nothing of it is sent anywhere.
 
 ▌       beside what the model learns to say
 ✗       beside what it learns to avoid (the rejected answer of a pair)
 ┊       beside what is cut off at the sequence length
 ← →     the sample before and after, as the model gets it through its own
         chat template
-b       rows that cannot be learned from, each named by its line: left out
+b       rows that are left out, as nothing can be learned from them, by line
 F2      fix the first finding, where a change of the settings does; F6 to F9
         the others
 r       read the file again
 
-The histogram has the rows by their tokens, up to the longest; what lies beyond the sequence length is cut."""
+The bars show how many rows have how many tokens; what lies beyond the sequence length is cut."""
     SHARED_VALUES = ("profile", "facts", "awaited_parts")
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("left", "show_next_sample(-1)", "Sample", key_display="←→"),

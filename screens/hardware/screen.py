@@ -94,7 +94,7 @@ Without an NVIDIA GPU everything still works, on the CPU. With GPUs, the CPU tra
     TITLE_OF_STEP = "Hardware"
     WANTS_CARD_SAMPLES = True
     SECTIONS = (
-        Section(title="Training", keys=("hardware.device", "hardware.processes")),
+        Section(title="Devices", keys=("hardware.device", "hardware.processes")),
         Section(
             title="Slurm",
             keys=("slurm.partition", "slurm.account", "slurm.time", "slurm.cpus", "slurm.options"),

@@ -98,7 +98,7 @@ d, i, s and c take all marked runs, or the one under the cursor where none is ma
                   (rate=2e-4); Esc shows all again
   n               new training: fine-tune, own script,
                   a small one to see it work, or a path
-  b               runs by profile, or by age
+  b               group the runs by profile; again: newest first
   Space           mark a run; Esc takes all marks away
   c               compare the marked runs
 

@@ -131,7 +131,7 @@ def _hint_text(installation: Installation) -> Content:
         return Content(
             "Nothing of it is left. Esc goes back; F2 there tries again, and downloads only what is missing."
         )
-    return Content("Esc leaves this page, and it goes on. x cancels it and removes what was made; q asks first.")
+    return Content("Esc leaves this page; the installation goes on. x cancels it and removes what was made.")
 
 
 SCREEN = InstallScreen

@@ -133,6 +133,13 @@ With --machine FILE the plan is for that machine: e writes the files, and you co
         fix = self._fix_of_key(0)
         return next((finding for finding in self.findings() if fix and finding.fix == fix), None)
 
+    def why_key_refused(self, key: str) -> str:
+        """Return why a key of fixes makes no change now: that of a finding may be another one after a change."""
+        if key not in FIX_KEYS:
+            return super().why_key_refused(key)
+        where = "the key of each finding stands beside it" if any(self._fixes) else "no finding has a key"
+        return f"{key.upper()} fixes nothing now: {where}."
+
     def _fix_of_key(self, index: int) -> Fix | None:
         return self._fixes[index] if index < len(self._fixes) else None
 

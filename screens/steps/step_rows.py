@@ -46,7 +46,7 @@ def make_form_row(key: str, profile: Profile, setup: Setup | None, *, note: str,
     row_is_typed = is_typed_field(field)
     if options and not row_is_typed:
         by = "tui-train's default" if source == _DEFAULT_SOURCE else visible(source)
-        help_text = " ".join(filter(None, [help_text, f"Not set: {by}." if source else ""]))
+        help_text = " ".join(filter(None, [help_text, f"Not set: {words}, {by}." if source else ""]))
     hint, fix = hint_and_fix_texts(finding, help_text)
     hint = hint.replace(f" ({field.label})", "")  # the row itself
     value = fields.get_value(profile, key)

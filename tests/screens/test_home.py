@@ -851,12 +851,12 @@ async def test_what_is_edited_of_a_run_is_kept_as_the_draft_and_said(run_of):
         await wait_for_text(pilot, "● 3 Recipe")
         await press_keys("escape", "escape", "escape")(pilot)
         assert isinstance(app.screen, HomeScreen)
-        assert "kept as the draft" not in screen_text(pilot), "nothing was changed"
+        assert "Your changes are kept" not in screen_text(pilot), "nothing was changed"
         await press_keys("e", "escape")(pilot)
         await wait_for_text(pilot, "● 2 Backend")
         app.screen.form.go_to_row("trainer.arguments")
         await press_keys("end", "space", "4", "2", "escape", "escape")(pilot)
-        await wait_for_text(pilot, "kept as the draft")
+        await wait_for_text(pilot, "Your changes are kept")
         await wait_for_text(pilot, "Continue the draft")
         await press_keys("end", "up", "enter")(pilot)
         await wait_for_text(pilot, "● 2 Backend")

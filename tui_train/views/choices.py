@@ -118,6 +118,7 @@ def is_field_shown(key: str, setup_or_profile: Setup | Profile) -> bool:
         return False
     if not fields.is_chosen(profile, key) and (
         (key == "recipe.lr_base_batch" and profile.recipe.lr_scaling == "none")
+        or (key == "data.weights" and len(profile.trainer.data) < 2)  # a number per file that is named
         or (key in _KEYS_OF_IMAGES and isinstance(setup_or_profile, Setup) and has_no_vision_tower(setup_or_profile))
     ):
         return False

@@ -79,7 +79,7 @@ FINETUNE_ROWS = (
     row(
         "finetune.completions",
         "Printed answers",
-        "So many of the newest answers are printed in the log, with their rewards: m, then a on Run shows them.",
+        "How many of the newest answers are printed in the log, with their rewards; m, then a on Run shows them.",
         limits=(1, 64),
         empty="none",
     ),
@@ -106,7 +106,7 @@ DATA_ROWS = (
     row(
         "data.weights",
         "Mix of files",
-        "One number per file: 3 1 takes 3/4 of an epoch's rows from the first, some twice if it has few.",
+        "One number per file: 3 1 takes 3/4 of an epoch's rows from the first file, some twice if it has few.",
         limits=(0, 1_000_000),
         empty="every row once",
     ),

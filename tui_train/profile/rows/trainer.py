@@ -125,7 +125,7 @@ TRAINER_ROWS = (
     row(
         "trainer.progress",
         "Progress lines",
-        r"Regular expression, if your script's steps are not shown: it (?P<step>\d+) L=(?P<loss>\S+)",
+        r"If Run shows no steps: a regular expression for the script's lines, as it (?P<step>\d+) L=(?P<loss>\S+)",
         empty="the usual forms",
     ),
 )
