@@ -30,11 +30,11 @@ from tui_train.views.run_settings import shortened_setting_text
 
 from .base import WizardScreen
 from .messages import OpenRun
-from .run.run_plot import PlotOptions
 from .widgets.hint import Hint
 from .widgets.key_bar import KeyBar
 from .widgets.lines import Lines
 from .widgets.plot import SHARE_AND_LABEL_OF_ZOOM_STEPS, Plot, PlotAxisOptions, PlotSeries, drawable_points
+from .widgets.run_plot import PlotOptions
 from .widgets.step_bar import StepBar
 from .widgets.text_layout import DONE_MARK, MUTED, RULE_STYLE, Styled, StyledPiece, columns, fit, heading, styled
 

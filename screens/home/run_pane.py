@@ -14,10 +14,10 @@ from tui_train.views.profile_digests import ProfileDigest
 from tui_train.views.run_digest import RunDigest
 from tui_train.views.run_settings import shortened_setting_text
 
-from ..run.run_plot import PlotOptions, draw_or_hide_plot
 from ..screen_words import words_on_screen
 from ..widgets.lines import Lines
 from ..widgets.plot import Plot
+from ..widgets.run_plot import PlotOptions, draw_or_hide_plot
 from ..widgets.text_layout import KEY_STYLE, MUTED, fit, heading, styled
 from .home_rows import run_mark, start_and_duration_text
 from .start_options import StartOption

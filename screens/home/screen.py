@@ -379,8 +379,8 @@ on each panel and group, which goes there, q quit."""
     def _show_losses(self, progress: "Progress | None") -> None:
         from tui_train.runner.logs.progress import Progress
 
-        from ..run.run_plot import PlotOptions, draw_or_hide_plot
         from ..widgets.plot import Plot
+        from ..widgets.run_plot import PlotOptions, draw_or_hide_plot
 
         plot = next(iter(self.query("#below").results(Plot)), None)
         if plot is None and progress:

@@ -26,7 +26,6 @@ from tui_train.runs.run_folders import RunFolder
 
 from ..base import WizardScreen
 from ..messages import GoBack, LeaveWizard, OpenEvaluation, OpenScreen
-from ..run.run_plot import PlotOptions, draw_or_hide_plot
 from ..screen_words import with_words_for_options, words_on_screen
 from ..widgets.dialogs import ChoiceDialog, TextDialog
 from ..widgets.file_viewer import ScrollingPage
@@ -35,6 +34,7 @@ from ..widgets.key_bar import KeyBar
 from ..widgets.lines import Lines
 from ..widgets.path_suggester import ListFolderNames
 from ..widgets.plot import Plot
+from ..widgets.run_plot import PlotOptions, draw_or_hide_plot
 from ..widgets.step_bar import StepBar
 from ..widgets.text_layout import FAILED_MARK, LIVE_MARK, MUTED, styled
 from .result_lines import (

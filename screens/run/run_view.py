@@ -21,12 +21,12 @@ from tui_train.views.run_outline import queue_position_text
 
 from ..widgets.card_curves import CardHistory
 from ..widgets.lines import DrawLines
+from ..widgets.run_plot import PlotOptions
 from ..widgets.text_layout import WARNING_MARK, styled
 from .card_lines import CardLabel, card_lines
 from .metric_grid import MetricGridOptions
 from .run_end import RUN_NOT_ENDED
 from .run_outcome import outcome_lines, outline_lines
-from .run_plot import PlotOptions
 from .run_state import run_state_lines
 
 _UNREAD_NOTICE = "step and loss can no longer be read; the log below is still followed"

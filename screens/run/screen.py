@@ -48,6 +48,7 @@ from ..widgets.jump import JumpTarget
 from ..widgets.key_bar import KeyBar
 from ..widgets.lines import Lines
 from ..widgets.plot import Plot
+from ..widgets.run_plot import MIN_PLOT_ROWS, draw_or_hide_plot
 from ..widgets.step_bar import StepBar
 from ..widgets.text_layout import styled
 from . import run_end
@@ -55,7 +56,6 @@ from .failure_panel import FailurePanel
 from .log_pane import LogPane
 from .log_view import LogView
 from .run_end import RUN_NOT_ENDED, LogReadReporter, RunEnd
-from .run_plot import MIN_PLOT_ROWS, draw_or_hide_plot
 from .run_view import WAITING_STATES, RunView
 
 if TYPE_CHECKING:

@@ -4,8 +4,8 @@ from typing import NamedTuple
 
 from tui_train.runner.logs.progress import Progress
 
-from ..widgets.plot import SHARE_AND_LABEL_OF_ZOOM_STEPS, Plot, PlotAxisOptions, PlotSeries, drawable_points
-from ..widgets.text_layout import StyledPiece
+from .plot import SHARE_AND_LABEL_OF_ZOOM_STEPS, Plot, PlotAxisOptions, PlotSeries, drawable_points
+from .text_layout import StyledPiece
 
 _MAX_CURVE_POINTS = 4000
 MIN_PLOT_ROWS = 5  # rows of a plot: its title, a curve and the steps
