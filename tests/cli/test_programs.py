@@ -144,7 +144,7 @@ def test_what_a_command_calls_takes_the_options_that_it_passes_on(module):
             continue
         names = {each.name for each in command.params if each.expose_value}
         # Those that become one argument.
-        for several, one in (({"machine", "host", "slurm"}, "source"), ({"waits", "any_gpus"}, "when_free")):
+        for several, one in (({"machine", "host", "slurm"}, "named_place"), ({"waits", "any_gpus"}, "when_free")):
             names = names - several | {one} if names >= several else names
         names -= {each.arg for each in (*function.args.args, *function.args.kwonlyargs)}
         imported = {}
