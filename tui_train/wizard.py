@@ -31,11 +31,10 @@ def open_wizard(run: str = "", place: "Place | None" = None) -> int:
     gc.disable()
     elsewhere = place if place and place.name else None
     if elsewhere:
-        from tui_train.actions.machine_facts import probe_facts_for_profile
         from tui_train.profile.types import Profile
 
         # What keeps that machine from being known is said here, not by a wizard that knows nothing.
-        probe_facts_for_profile(Profile(), elsewhere)
+        elsewhere.probe_facts_for(Profile())
     # It has handlers of its own once it runs. Until then nothing has begun, and a command's would raise in an import,
     # where that may be lost.
     install_default_handlers((signal.SIGTERM, signal.SIGHUP))

@@ -9,7 +9,6 @@ from typing import Any
 
 from msgspec.structs import asdict, replace
 
-from tui_train.actions.machine_facts import probe_facts_for_profile
 from tui_train.base.errors import TuiTrainError
 from tui_train.facts.machine import container_images, inherited_settings, probe
 from tui_train.facts.models import hub
@@ -38,7 +37,7 @@ def _query_resources_in_use(profile: Profile) -> Any:
 
 def query_host_and_save_typed(profile: Profile, place: Place, typed_host: str) -> Facts:
     """Return all facts of another machine; the host that was typed is saved once it has answered."""
-    found = probe_facts_for_profile(profile, place)
+    found = place.probe_facts_for(profile)
     if typed_host and typed_host == place.host and typed_host not in hosts.address_by_saved_host():
         with suppress(TuiTrainError):
             hosts.save_host(typed_host)

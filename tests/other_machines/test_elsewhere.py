@@ -16,7 +16,6 @@ import support
 from pilot import PRETRAIN_KEY, press_keys, screen_text, wait_for_workers
 from support import GIB, UUIDS, findings_of, gpu, inside, machine, plan, profile, sample, toolchain
 
-from tui_train.actions import machine_facts
 from tui_train.base.errors import BadInput
 from tui_train.facts.other_machines import machine_files, remote
 from tui_train.facts.types import Facts
@@ -109,7 +108,7 @@ def test_a_file_that_is_none_is_refused(tmp_path):
 
 
 def test_an_image_there_is_not_guessed_at(box):
-    where = machine_facts.probe_facts_for_profile(profile(inside()), Place(machine_file=box))
+    where = Place(machine_file=box).probe_facts_for(profile(inside()))
     (error,) = [found for found in findings_of(profile(inside()), where) if found.key.startswith("container")]
     assert "can only be looked into" in error.message
 
@@ -118,7 +117,7 @@ def test_a_name_that_the_file_leaves_out_is_no_path(tmp_path, monkeypatch):
     monkeypatch.setenv("USER", "ann")
     tools = (toolchain("/scratch/ann/env/bin/python"), toolchain(f"{Path.home()}/env/bin/python"))
     machine_files.save_machine_file(tmp_path / "box.json", msgspec.structs.replace(BOX, toolchains=tools))
-    where = machine_facts.probe_facts_for_profile(profile(), Place(machine_file=tmp_path / "box.json"))
+    where = Place(machine_file=tmp_path / "box.json").probe_facts_for(profile())
     assert plan(profile(), where).python == "~/env/bin/python"
     only = msgspec.structs.replace(where, toolchains=where.toolchains[:1])
     assert "facts --json" in findings_of(profile(), only)[0].message
@@ -126,7 +125,7 @@ def test_a_name_that_the_file_leaves_out_is_no_path(tmp_path, monkeypatch):
 
 def test_this_machine_is_not_taken_for_the_other(box, monkeypatch):
     monkeypatch.setenv("NCCL_P2P_DISABLE", "1")
-    where = machine_facts.probe_facts_for_profile(profile(), Place(machine_file=box))
+    where = Place(machine_file=box).probe_facts_for(profile())
     assert (where.variables, where.resources_in_use, where.engines) == ((), (), None)
     assert where.other_machine == str(box)
 
@@ -221,7 +220,7 @@ def test_what_the_files_beside_a_script_there_import_is_known(tmp_path):
 @pytest.mark.whole
 def test_a_plan_for_a_host_without_tui_train(host):
     chosen = profile({"trainer.data": (f"{host}/c.yaml", f"{host}/gone.txt"), "trainer.config": f"{host}/c.yaml"})
-    where = machine_facts.probe_facts_for_profile(chosen, Place("box"))
+    where = Place("box").probe_facts_for(chosen)
     assert [card.uuid for card in where.machine.gpus] == list(UUIDS)
     assert where.machine.memory_total
     assert where.other_machine == "box"
@@ -300,10 +299,8 @@ async def test_the_wizard_shows_that_machine_and_exports(box, tmp_path, monkeypa
 @pytest.mark.whole
 async def test_a_path_there_is_asked_for_once_it_is_typed(box, monkeypatch):
     asked = []
-    whole = machine_facts.probe_facts_for_profile
-    monkeypatch.setattr(
-        machine_facts, "probe_facts_for_profile", lambda chosen, place: asked.append(chosen) or whole(chosen, place)
-    )
+    whole = Place.probe_facts_for
+    monkeypatch.setattr(Place, "probe_facts_for", lambda place, chosen: asked.append(chosen) or whole(place, chosen))
     async with make_wizard(place=Place(machine_file=box)).run_test(size=(80, 24)) as pilot:
         await press_keys(PRETRAIN_KEY, "enter")(pilot)
         before = len(asked)

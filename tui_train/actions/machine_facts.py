@@ -1,6 +1,5 @@
 """Report of `tui-train facts` on this machine, a machine file or another host, judged for any toolchain."""
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -57,13 +56,6 @@ def probe_facts_and_toolchain(place: Place, toolchain_file: Path | None) -> tupl
     if own:
         return msgspec.structs.replace(facts, toolchains=(own,)), own
     return facts, toolchain_to_judge_cards(facts)
-
-
-def probe_facts_for_profile(
-    profile: Profile, named_place: Place, on_wait: Callable[[str], None] = lambda _: None
-) -> Facts:
-    """Return the facts that a plan of a profile needs, of where it trains; `on_wait` gets what may take longer."""
-    return place_for_profile(profile, named_place).probe_facts_for(profile, on_wait)
 
 
 def facts_as_json_data(facts: Facts, toolchain: Toolchain | None) -> dict[str, Any]:

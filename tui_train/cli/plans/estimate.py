@@ -4,7 +4,7 @@ import click
 from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
 
-from tui_train.actions.machine_facts import probe_facts_for_profile
+from tui_train.actions.machine_facts import place_for_profile
 from tui_train.base.errors import Unavailable
 from tui_train.base.text import percent, size_text, typeset_ascii, visible
 from tui_train.checks import find_problems
@@ -91,7 +91,7 @@ def print_estimate(  # noqa: PLR0913 - one for each option
     profile = apply_edits(load_profile(reference), edits)
     if method:
         require_this_machine(f"--{method}", profile, named_place)
-    facts = probe_facts_for_profile(profile, named_place, printing.report_waiting)
+    facts = place_for_profile(profile, named_place).probe_facts_for(profile, printing.report_waiting)
     if fetch:
         facts = facts_with_fetched_config(profile, facts, named_place)
     setup = make_setup(profile, facts)

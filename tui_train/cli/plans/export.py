@@ -76,7 +76,8 @@ def export_manifest(  # noqa: PLR0913 - one for each option
         profile = fields.profile_with_value(profile, "container.engine", "none")
     # A manifest is for another scheduler.
     profile = with_cluster_address(fields.profile_with_value(profile, "hardware.scheduler", "none"), manifest_name)
-    setup = make_setup(profile, machine_facts.probe_facts_for_profile(profile, named_place, printing.report_waiting))
+    place = machine_facts.place_for_profile(profile, named_place)
+    setup = make_setup(profile, place.probe_facts_for(profile, printing.report_waiting))
     made_plan = plans.print_findings_and_require_plan(_without_unused_image_warnings(prepare_plan(setup)))
     cluster = plan_for_cluster(made_plan, profile, claims=volumes, paths=setup.facts.paths, toolchain=setup.toolchain)
     made = member.render_manifest(cluster)

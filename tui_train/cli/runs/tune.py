@@ -6,7 +6,7 @@ import sys
 import click
 import msgspec
 
-from tui_train.actions.machine_facts import place_for_profile, probe_facts_for_profile
+from tui_train.actions.machine_facts import place_for_profile
 from tui_train.actions.training_hosts import probe_facts_for_start
 from tui_train.actions.tune.search import MAX_TRIALS, Trial, TrialSetting
 from tui_train.actions.tune.space import settings_to_try
@@ -120,9 +120,8 @@ def print_settings_to_try(
 ) -> None:
     """Print the settings to try, with the memory expected of each."""
     profile = apply_edits(load_profile(reference), edits)
-    among = checked_search_space(
-        make_setup(profile, probe_facts_for_profile(profile, named_place, printing.report_waiting)), precisions
-    )
+    facts = place_for_profile(profile, named_place).probe_facts_for(profile, printing.report_waiting)
+    among = checked_search_space(make_setup(profile, facts), precisions)
     found = [
         SettingToTry(setting=each, memory=among.fit_bands.get(each, "not known"), first=each == among.profile_setting)
         for each in settings_to_try(among)
