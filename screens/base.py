@@ -114,6 +114,19 @@ class WizardScreen(Screen[None]):
         self.app.push_screen(dialog, answered)
         return dialog
 
+    def ask_text(self, question: str, value: str, act: Callable[[str], object], **options: Any) -> None:
+        """Ask for a line of text, which may be empty, and act on it; on Esc nothing is done.
+
+        The `options` are those of TextDialog.
+        """
+        from .widgets.dialogs import TextDialog
+
+        def answered(answer: str | None) -> None:
+            if answer is not None:
+                act(answer)
+
+        self.app.push_screen(TextDialog(question, value, **options), answered)
+
     def ask_and_stop(self, run: "RunFolder", question: str, stop: Callable[[], object]) -> None:
         """Ask whether a run is to be stopped, and stop it; the dialog shows what that would leave once it is known.
 

@@ -23,7 +23,6 @@ from tui_train.views.evaluation import mean_score_texts, sample_texts, verdict_t
 
 from .base import WizardScreen
 from .screen_words import with_words_for_options, words_on_screen
-from .widgets.dialogs import ChoiceDialog, TextDialog
 from .widgets.file_viewer import ScrollingPage
 from .widgets.hint import Hint
 from .widgets.key_bar import KeyBar
@@ -201,32 +200,30 @@ On the command line, tui-train evaluate also compares with another run, or a run
     def action_choose_data(self) -> None:
         """Ask for a file of rows, then score them."""
 
-        def answered(path: str | None) -> None:
-            if path is not None:
-                self._options = replace(self._options, data=(path.strip(),) if path.strip() else (), tasks=())
-                self._begin()
+        def answered(path: str) -> None:
+            self._options = replace(self._options, data=(path.strip(),) if path.strip() else (), tasks=())
+            self._begin()
 
         question = "File with rows to score (empty: the rows that the run did not train on):"
         known = self._options.data[0] if self._options.data else ""
         self._ask_for_text(question, known, answered)
 
     def _ask_for_text(
-        self, question: str, known: str, answered: Callable[[str | None], None], *, is_path: bool = True
+        self, question: str, known: str, answered: Callable[[str], None], *, is_path: bool = True
     ) -> None:
         """Ask for a text; where it is a path, those of the machine that scores are offered."""
         names: ListFolderNames | None = names_in_local_folder if is_path else None
         if self._host and is_path:
             question, names = f"{question} (on {visible(self._host)})", RemoteFolderNames(host_address(self._host))
-        self.app.push_screen(TextDialog(question, known, list_folder_names=names), answered)
+        self.ask_text(question, known, answered, list_folder_names=names)
 
     def action_choose_scoring(self) -> None:
         """Ask how rows are scored, then score them."""
 
-        def answered(scoring: str | None) -> None:
-            if scoring in _QUESTION_BY_SCORING:
-                question = _QUESTION_BY_SCORING[scoring]
-                self._ask_for_text(question, "", lambda text: named(scoring, text or ""), is_path=scoring != _PATTERN)
-            elif scoring:
+        def answered(scoring: str) -> None:
+            if question := _QUESTION_BY_SCORING.get(scoring):
+                self._ask_for_text(question, "", lambda text: named(scoring, text), is_path=scoring != _PATTERN)
+            else:
                 begin(by=scoring, tasks=())
 
         def named(scoring: str, text: str) -> None:
@@ -242,7 +239,7 @@ On the command line, tui-train evaluate also compares with another run, or a run
         own, words = self._own_scoring or "loss", _WORDS_BY_SCORING
         if own not in words:
             words = {own: f"Reward: {_scoring_title(own)}, from which it learned"} | words
-        self.app.push_screen(ChoiceDialog("How to score?", words.items()), answered)
+        self.ask_choice("How to score?", words.items(), answered)
 
     def action_load_with_own_code(self) -> None:
         """Score with the code that came with the model."""

@@ -20,7 +20,6 @@ from tui_train.views.publication import make_card, publication_lines
 
 from .base import WizardScreen
 from .screen_words import with_words_for_options
-from .widgets.dialogs import TextDialog
 from .widgets.file_viewer import ScrollingPage
 from .widgets.hint import Hint
 from .widgets.key_bar import KeyBar
@@ -182,25 +181,24 @@ On the command line: tui-train publish."""
     def action_choose_repo(self) -> None:
         """Ask for the repository, then show what it would be sent."""
 
-        def answered(repo: str | None) -> None:
-            if repo and (repo := repo.strip()):
+        def answered(repo: str) -> None:
+            if repo := repo.strip():
                 # That one may be seen by all says nothing of another.
                 self._options = replace(self._options, public=self._options.public and repo == self._repo)
                 self._repo = repo
                 self._begin()
 
-        self.app.push_screen(TextDialog(_REPO_QUESTION, self._repo), answered)
+        self.ask_text(_REPO_QUESTION, self._repo, answered)
 
     def action_choose_base(self) -> None:
         """Ask for the base model's name."""
 
-        def answered(base: str | None) -> None:
-            if base is not None:
-                self._options = replace(self._options, base=base.strip())
-                self._begin()
+        def answered(base: str) -> None:
+            self._options = replace(self._options, base=base.strip())
+            self._begin()
 
         question = "Which model of the Hugging Face Hub is the base? ORG/NAME (empty: as the run names it)"
-        self.app.push_screen(TextDialog(question, self._options.base), answered)
+        self.ask_text(question, self._options.base, answered)
 
     def action_toggle_public(self) -> None:
         """Make a new repository public, or private again."""

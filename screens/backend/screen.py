@@ -20,7 +20,7 @@ from tui_train.views import choices, finetune_notes
 from ..messages import ValueChosen
 from ..steps.step import ADVANCED_GROUP_KEY
 from ..steps.step_rows import Section
-from ..widgets.dialogs import HelpScreen, TextDialog
+from ..widgets.dialogs import HelpScreen
 from ..widgets.form.form_lines import FormGroup, FormRow
 from ..widgets.multi_select import MultiSelect, SelectRow
 from ..widgets.text_layout import MUTED, StyledPiece
@@ -278,11 +278,9 @@ In a row where a value is typed, letters are typed: there only the keys F1 to F5
         question = "Path of the Python that trains (an environment's bin/python):"
         unchosen = [tool.python for tool in self.facts.toolchains if tool.unchosen] if self.facts else []
         offered = self.profile.trainer.python or next(iter(unchosen), "")
-        self.app.push_screen(
-            TextDialog(question, offered, list_folder_names=self.wizard.list_folder_names), self._post_typed_python
-        )
+        self.ask_text(question, offered, self._post_typed_python, list_folder_names=self.wizard.list_folder_names)
 
-    def _post_typed_python(self, path: str | None) -> None:
+    def _post_typed_python(self, path: str) -> None:
         if path:
             value = fields.parse_value(fields.get_field("trainer.python"), path)
             self.post_message(ValueChosen("trainer.python", value))

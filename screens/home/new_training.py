@@ -98,8 +98,6 @@ class NewTrainingScreen(WizardScreen):
         """Ask for a path or a model's name until it begins something."""
         from tui_train.facts.machine.folder_names import names_in_local_folder
 
-        from ..widgets.dialogs import TextDialog
-
         recognised: list[Profile] = []
         commands: list[Import] = []
 
@@ -111,14 +109,15 @@ class NewTrainingScreen(WizardScreen):
             recognised[:] = [profile]
             return notice
 
-        def answered(notice: str | None) -> None:
-            if notice is not None and commands:
+        def answered(notice: str) -> None:
+            if commands:
                 self._ask_import(commands[0])
-            elif notice is not None:
+            else:
                 self.open_step_with_profile(recognised[0], save_as_draft=False, notice=notice)
 
         if self.app.screen is self:
-            self.app.push_screen(TextDialog(_PATH_QUESTION, text, recognise, names_in_local_folder, refusal), answered)
+            names = names_in_local_folder
+            self.ask_text(_PATH_QUESTION, text, answered, change=recognise, list_folder_names=names, refusal=refusal)
 
 
 def _import_of_text(text: str) -> "Import | None":

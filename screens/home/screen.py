@@ -621,14 +621,12 @@ on each panel and group, which goes there, q quit."""
 
     def _ask_text(self, question: str, value: str, change: Callable[[str], str]) -> None:
         """Ask for a text until `change`, which says what it did, takes it or Esc ends it."""
-        from ..widgets.dialogs import TextDialog
 
-        def answered(said: str | None) -> None:
-            if said is not None:
-                self.notify(visible(said), markup=False)
-                self.refresh_list()
+        def answered(said: str) -> None:
+            self.notify(visible(said), markup=False)
+            self.refresh_list()
 
-        self.app.push_screen(TextDialog(question, value, change), answered)
+        self.ask_text(question, value, answered, change=change)
 
     def action_rename(self) -> None:
         """Ask for another name of the run or the profile."""

@@ -28,7 +28,6 @@ from tui_train.views.compare import RUN_LETTERS
 
 from ..discovery.machine_queries import FACTS_PARTS_NOT_AWAITED
 from ..messages import ApplyFix, CompareRuns, OpenRun, SetProfile
-from ..widgets.dialogs import TextDialog
 from ..widgets.file_viewer import FileViewer
 from ..widgets.hint import Hint
 from ..widgets.preview_lines import FIX_KEYS, Fix
@@ -249,14 +248,13 @@ With --machine FILE the plan is for that machine: e writes the files, and you co
                     raise BadInput(f"With {member.edit} it cannot be started: {wrong.message}", wrong.remedy)
             return array
 
-        def start(array: str | None) -> None:
-            if array is not None:
-                self._starting = True
-                self.notify(f"Starting {quantity(len(members), 'run')} …", markup=False)
-                self._start_members(tuple(members))
+        def start(_array: str) -> None:
+            self._starting = True
+            self.notify(f"Starting {quantity(len(members), 'run')} …", markup=False)
+            self._start_members(tuple(members))
 
         # Nothing is filled in: Enter alone would start runs.
-        self.app.push_screen(TextDialog(self._array_question, change=prepare), start)
+        self.ask_text(self._array_question, "", start, change=prepare)
 
     @property
     def _array_question(self) -> str:
@@ -296,15 +294,10 @@ With --machine FILE the plan is for that machine: e writes the files, and you co
 
     def action_save_profile(self) -> None:
         """Ask for a name, then save the profile."""
-        self.app.push_screen(
-            TextDialog(
-                "Save these settings as a profile named:",
-                chosen_or_derived_name(self.profile),
-            ),
-            self._save_profile_as,
-        )
+        question = "Save these settings as a profile named:"
+        self.ask_text(question, chosen_or_derived_name(self.profile), self._save_profile_as)
 
-    def _save_profile_as(self, name: str | None) -> None:
+    def _save_profile_as(self, name: str) -> None:
         if not name:
             return
         try:
@@ -330,12 +323,10 @@ With --machine FILE the plan is for that machine: e writes the files, and you co
         """Ask for a folder, then write the files there."""
         if self._prepared and self._prepared.files:
             folder = str(Path.cwd() / visible(chosen_or_derived_name(self.profile)))
-            self.app.push_screen(
-                TextDialog("Write the files to this folder:", folder, list_folder_names=names_in_local_folder),
-                self._export_files,
-            )
+            question = "Write the files to this folder:"
+            self.ask_text(question, folder, self._export_files, list_folder_names=names_in_local_folder)
 
-    def _export_files(self, folder: str | None, *, overwrite: bool = False) -> None:
+    def _export_files(self, folder: str, *, overwrite: bool = False) -> None:
         if not folder or self._prepared is None:
             return
         target = expand_home(folder).absolute()

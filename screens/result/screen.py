@@ -27,7 +27,6 @@ from tui_train.runs.run_folders import RunFolder
 from ..base import WizardScreen
 from ..messages import GoBack, LeaveWizard, OpenEvaluation, OpenScreen
 from ..screen_words import with_words_for_options, words_on_screen
-from ..widgets.dialogs import ChoiceDialog, TextDialog
 from ..widgets.file_viewer import ScrollingPage
 from ..widgets.hint import Hint
 from ..widgets.key_bar import KeyBar
@@ -284,18 +283,15 @@ On the command line: tui-train result, try, evaluate, merge, export-model and pu
     def action_export(self) -> None:
         """Ask for what, of which type and where, then export."""
 
-        def chosen(name: str | None) -> None:
-            server: Server | None = next((each for each, _ in _SERVERS if each == name), None)
-
-            def typed(weights_type: str | None) -> None:
-                if server and weights_type:
-                    ask_for_folder(ExportModelOptions(server=server, weights_type=weights_type))
-
-            if server == "vllm":
-                ask_for_folder(ExportModelOptions(server=server))
-            elif server:
-                question = ChoiceDialog("Which type of weights? A smaller one answers a little worse.", _WEIGHTS_TYPES)
-                self.app.push_screen(question, typed)
+        def chosen(name: str) -> None:
+            options = ExportModelOptions(server=next(each for each, _ in _SERVERS if each == name))
+            if options.server == "vllm":
+                ask_for_folder(options)
+            else:
+                question = "Which type of weights? A smaller one answers a little worse."
+                self.ask_choice(
+                    question, _WEIGHTS_TYPES, lambda answer: ask_for_folder(replace(options, weights_type=answer))
+                )
 
         def ask_for_folder(options: ExportModelOptions) -> None:
             def make(folder: str, *, trusted: bool, report: StepReport) -> list[Content]:
@@ -306,7 +302,7 @@ On the command line: tui-train result, try, evaluate, merge, export-model and pu
             job = _FolderJob("Export", "exported", make)
             self._ask_for_folder("Write into which new folder?", folder, names_in_local_folder, job)
 
-        self.app.push_screen(ChoiceDialog("For which server?", _SERVERS), chosen)
+        self.ask_choice("For which server?", _SERVERS, chosen)
 
     def action_publish(self) -> None:
         """Show what would be sent to the Hub."""
@@ -320,11 +316,11 @@ On the command line: tui-train result, try, evaluate, merge, export-model and pu
             self._repeat_with_own_code()
 
     def _ask_for_folder(self, question: str, folder: str, names: ListFolderNames, job: _FolderJob) -> None:
-        def answered(chosen: str | None) -> None:
-            if chosen and chosen.strip():
+        def answered(chosen: str) -> None:
+            if chosen.strip():
                 self._make_folder(job, chosen.strip())
 
-        self.app.push_screen(TextDialog(question, folder, list_folder_names=names), answered)
+        self.ask_text(question, folder, answered, list_folder_names=names)
 
     @work(thread=True, exclusive=True, group="folder")
     def _make_folder(self, job: _FolderJob, folder: str, *, trusted: bool = False) -> None:
