@@ -52,22 +52,22 @@ class CompareScreen(WizardScreen):
 
     HELP = """Compare
 
-The losses of all runs in one plot, or another metric, a letter on each curve; below it what came of them, and the
-settings and the code in which they differ; of two runs, on a wide screen, the difference. By time the pace within an
-attempt is taken as even; by tokens, what the log says, else batch × sequence.
+The losses of all runs in one plot, a letter on each curve; below it what came of them, and the settings and the code in
+which they differ. Of two runs a wide screen also plots the difference.
 
   m       another metric of their logs in place of the loss
-  x       by step, by tokens, by time
-  z       the last part only; again: less of it, then all
-  l       logarithmic scale, or not
+  x       plot over steps, over tokens (the log's count, else batch × sequence length), or over time (as if all steps of
+          an attempt took equally long)
+  z       zoom to the last steps; again: closer, then all
+  l       logarithmic scale on or off
   a       all rows, or only those in which they differ
-  ← →     another run; Enter opens it"""
+  ← →     mark another run: [B]; Enter opens it"""
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "open_run", "Open", key_display="Enter"),
         Binding("left", "choose_next_run(-1)", "Other run", key_display="←→"),
         Binding("right", "choose_next_run(1)", show=False),
         Binding("m", "choose_metric", "Metric"),
-        Binding("x", "next_x_quantity", "Step, tokens, time"),
+        Binding("x", "next_x_quantity", "By tokens, time"),
         Binding("a", "toggle_all_rows", "All rows"),
         Binding("z", "change_plot_options('z')", "Zoom to the last part", show=False),
         Binding("l", "change_plot_options('l')", "Logarithmic scale", show=False),

@@ -1,5 +1,6 @@
 """Evaluate: whether a result is better than its base model, on rows that it did not learn."""
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import ClassVar
@@ -22,6 +23,7 @@ from tui_train.runs.run_folders import RunFolder
 from tui_train.views.evaluation import mean_score_texts, sample_texts, verdict_text
 
 from .base import WizardScreen
+from .run.run_state import whole_minutes_text
 from .screen_words import with_words_for_options, words_on_screen
 from .widgets.file_viewer import ScrollingPage
 from .widgets.hint import Hint
@@ -50,8 +52,8 @@ _TASK, _PATTERN, _FUNCTION = "task", "regex", "function"
 _TITLE_BY_SCORING = {"loss": "loss", "exact": "exact answers"}
 _QUESTION_BY_SCORING = {
     _TASK: "Which task of lm-eval? Its name, or a YAML file.",
-    _PATTERN: r"Which regular expression? What it finds last is compared, such as #### (\d+)",
-    _FUNCTION: "Which function? FILE.py:NAME, called with prompt, answer and expected",
+    _PATTERN: r"Which regular expression? Its last match is compared: #### (\d+) finds the number in #### 42.",
+    _FUNCTION: "Which function? FILE.py:NAME; it is called with prompt, answer and expected, and returns a number.",
 }
 # Options of the command that remedies name, by the key that does the same here; of two that begin alike the longer.
 _KEY_BY_OPTION = {
@@ -60,10 +62,10 @@ _KEY_BY_OPTION = {
 }  # fmt: skip
 _WORDS_BY_SCORING = {
     "loss": "Loss: how well the model predicts the answers of the rows",
-    "exact": "Exact: whether the model writes the row's answer",
-    _PATTERN: "Pattern: whether a regular expression finds what it finds in the row's answer",
-    _FUNCTION: "Function: what your own Python function returns for an answer",
-    _TASK: "Task: a task of lm-eval, by its name or the YAML file of your own",
+    "exact": "Exact: whether the model writes exactly the row's answer",
+    _PATTERN: "Pattern: whether the part that a regular expression finds is that of the row's answer",
+    _FUNCTION: "Function: the number that your own Python function gives each answer",
+    _TASK: "Task: a benchmark of lm-eval in place of rows, by its name or a YAML file of yours",
 }
 
 
@@ -72,14 +74,15 @@ class EvaluateScreen(WizardScreen):
 
     HELP = """Evaluate
 
-Result and base model are scored on the same rows: those that the run held out for evaluations, or those of a file.
-Better or worse is said only where the 95 % interval lies on one side of one half. Equal rows do not count.
+Result and base model are scored on the same rows: those that the run kept for evaluations, or those of a file. On each
+row one of them is better, or both are equal, which does not count. The result is called better, or worse, only where it
+is so on more, or fewer, than half of the rows even with the error of so few rows (the 95 % interval).
 
   d       score the rows of a file
-  s       score by loss, by answers that must be those of the rows, by a regular expression or your own function,
-          or on a task of lm-eval in place of rows
-  F4      load a model that came with Python code of its own, this time
-  Esc     end it and go back; what is scored is kept, and Result's e goes on from there
+  s       score in another way: the loss, exact answers, a regular expression, a function of yours, or a benchmark of
+          lm-eval
+  F4      load a model that came with Python code of its own, this time only
+  Esc     stop and go back; scores are kept, and e on Result continues from there
 
 On the command line, tui-train evaluate also compares with another run, or a run's checkpoints."""
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -99,6 +102,7 @@ On the command line, tui-train evaluate also compares with another run, or a run
         self._own_scoring = ""  # as the run's own profile says, once it is read
         self._host = ""  # on which the files to score are named
         self._needs_own_code = False
+        self._pace_start: tuple[float, int] | None = None  # when the first score came, and how many there were
 
     def compose(self) -> ComposeResult:
         """One page, a hint, keys."""
@@ -117,7 +121,7 @@ On the command line, tui-train evaluate also compares with another run, or a run
     def _begin(self) -> None:
         self._chosen_before[self.run.path] = replace(self._options, trusts_model_code=False)
         self._title = _title(self._options)
-        self._needs_own_code = False
+        self._needs_own_code, self._pace_start = False, None
         what = "lm-eval reads its tasks and downloads their data" if self._options.tasks else "Scoring"
         self.query_one(Hint).show_text(Content(f"{what}, on the machine that trained it. Esc ends it and goes back."))
         self._show_progress("starting", 0, 0)
@@ -157,8 +161,11 @@ On the command line, tui-train evaluate also compares with another run, or a run
             words = styled(LIVE_MARK, f" {what} …")
             self.query_one("#result", Lines).show(lambda width: [heading("Evaluate", title, width), words])
             return
-        counts = f"  {grouped_digits(done)} of {grouped_digits(count)} scores"
         share = done / max(1, count)
+        now = time.monotonic()
+        self._pace_start = self._pace_start or (now, done)
+        left = time_left_text(self._pace_start, (now, done), count)
+        counts = f"  {grouped_digits(done)} of {grouped_digits(count)} scores{left}"
 
         def lines(width: int) -> list[Content]:
             bar = share_bar(share, max(4, min(40, width - len(counts))))
@@ -257,6 +264,15 @@ def _title(options: EvaluationOptions) -> str:
         return f"on {visible(', '.join(options.tasks))}"
     rows = display_path(options.data[0]) if options.data else "rows that the run did not train on"
     return f"by {_scoring_title(options.by)}, on {rows}" if options.by else f"on {rows}"
+
+
+def time_left_text(start: tuple[float, int], now: tuple[float, int], count: int) -> str:
+    """Return how long the rest of `count` scores takes, empty before there is a pace.
+
+    `start` and `now` are seconds and scores: those with which a continued evaluation starts took no time.
+    """
+    seconds, done = now[0] - start[0], now[1] - start[1]
+    return f", {whole_minutes_text(seconds * (count - now[1]) / done)} left" if done > 0 else ""
 
 
 def _scoring_title(by: str) -> str:

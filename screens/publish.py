@@ -33,8 +33,8 @@ _REPO_QUESTION = """To which repository of the Hugging Face Hub? OWNER/NAME
 OWNER is your account or an organization of yours; a new repository is made."""
 # Words of remedies for the command line, by the keys that do the same here.
 _WORDS_BY_OPTION = {
-    "--base ORG/NAME": "b",
-    "or, if that is meant: --public": "or, if that is meant, p",
+    "--base ORG/NAME": "press b",
+    "or, if that is meant: --public": "or, if that is meant, press p",
     "repeat the command": "press r",
     "Repeat the command": "Press r",
 }
@@ -53,7 +53,7 @@ hf auth login or HF_TOKEN.
   r       another repository, or ask the Hub again
   b       name the base model on the Hub, where the run names it by a folder
   p       make a new repository public, for all to see, or keep it private
-  Esc     go back; an upload ends, and what has arrived is not sent again
+  Esc     stop and go back; files that were sent already are not sent again
 
 On the command line: tui-train publish."""
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -131,7 +131,7 @@ On the command line: tui-train publish."""
     def _show_failure(self, error: TuiTrainError) -> None:
         remedy = with_words_for_options(error.remedy, _WORDS_BY_OPTION)
         self._failure = styled(FAILED_MARK, f" {visible(as_sentence(error.message))}. {visible(remedy)}")
-        self._show_end(Content("r: another repository, or once more. b: the base model on the Hub."))
+        self._show_end(Content("r names another repository, or asks the Hub again; b names the base model."))
 
     def _show_end(self, words: Content) -> None:
         self._is_sending = False
@@ -149,7 +149,7 @@ On the command line: tui-train publish."""
         repo, plan, card, failure = visible(self._repo), self._plan, self._card, self._failure
 
         def lines(width: int) -> list[Content]:
-            shown = [heading("Publish", repo or "no repository is named: r", width)]
+            shown = [heading("Publish", repo or "no repository yet: press r", width)]
             shown += [*failure.wrap(max(1, width)), Content()] if failure.plain else []
             shown += [row for line in plan for row in Content(line).wrap(max(1, width))]
             if card:

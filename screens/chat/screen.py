@@ -52,12 +52,17 @@ class ChatScreen(WizardScreen):
 
     HELP = """Try
 
-Enter asks: the result answers first, then its base model, each with what it was asked and answered before. Answers are
-greedy, without sampling, and go through the model's own chat template; without one the text is continued.
-/image FILE shows a picture, of this machine, with the next prompt to a model that sees.
-F2 ends the answer that is being written, PgUp and PgDn scroll, F3 begins again without what was said.
-A model that came with Python code of its own is loaded only after F4, which holds for this chat.
-Esc goes back and ends the models. They are loaded in the Python that trained; nothing is downloaded."""
+Enter asks: the result answers first, then its base model; each remembers its own chat. Both answer without sampling,
+through the model's own chat template; a model without one continues your text.
+
+  /image FILE   send a picture of this machine with your next prompt, to a model that takes images
+  F2            end the answer that is being written
+  F3            begin a new chat, which remembers nothing of this one
+  F4            load a model that needs Python code of its own, in this chat only
+  PgUp PgDn     scroll
+  Esc           go back; the models are unloaded
+
+The Python that trained loads them; nothing is downloaded."""
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "app.back", "Back", key_display="Esc"),
         Binding("f2", "stop_answer", "End answer"),

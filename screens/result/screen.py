@@ -25,7 +25,7 @@ from tui_train.runs.results.result import RunResult
 from tui_train.runs.run_folders import RunFolder
 
 from ..base import WizardScreen
-from ..messages import GoBack, LeaveWizard, OpenEvaluation, OpenScreen
+from ..messages import LeaveWizard, OpenEvaluation, OpenScreen
 from ..screen_words import with_words_for_options, words_on_screen
 from ..widgets.file_viewer import ScrollingPage
 from ..widgets.hint import Hint
@@ -52,6 +52,7 @@ _HINT_BY_WEIGHTS_KIND = {
     "adapter": "m merges the adapter with its base model, x exports it, p publishes it.",
     "model": "x exports the model for Ollama, llama.cpp or vLLM, p publishes it.",
 }
+_PROPOSED_FOLDER_TEXT = "One in the folder of this run is proposed."
 _SCORES_HINT = "It gives scores, no text: there is nothing to try or to export. p publishes it."
 
 
@@ -109,18 +110,19 @@ class ResultScreen(WizardScreen):
     HELP = """Result
 
 The adapter, model or other file that the run made: the final weights, what was saved when it was stopped,
-or the newest checkpoint; and from 118 columns on its loss, the files, and what differs from the run before.
+or the newest checkpoint; its files, and what differs from the run before. In a terminal of 118 columns or more these
+stand at the right, below the plot of the loss.
 
   Enter   try it: a chat in the terminal; an adapter answers beside its base model
   b       try a full model beside the model that it was trained from, which takes the memory of both
   e       is it better? scores result and base model on rows that it did not learn
   c       copy the path to the terminal's clipboard
   v       copy the command that serves it
-  m       merge an adapter into its base model, as a new folder; the merged model is loaded and compared
+  m       merge an adapter into its base model, as a new folder; a check compares the answers of both
   x       write it for Ollama, llama.cpp or vLLM, as a new folder
   p       send it to the Hugging Face Hub, after a look at what would be sent
   F4      merge or export with the model's own Python code, this time only, where it needs that
-  Esc     go back; a merge or an export that is not done ends, and nothing of it is kept
+  Esc     go back; while a merge or an export goes on, cancel that and keep nothing of it
 
 On the command line: tui-train result, try, evaluate, merge, export-model and publish."""
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -217,7 +219,7 @@ On the command line: tui-train result, try, evaluate, merge, export-model and pu
 
     @property
     def footer_text_by_key(self) -> Mapping[str, str]:
-        """Say what Esc ends while a folder is made."""
+        """Say what Esc cancels while a folder is made."""
         ended = {"escape": f"Cancel the {self._work_title.lower()}"} if self._is_working else {}
         return {**super().footer_text_by_key, **ended}
 
@@ -230,9 +232,11 @@ On the command line: tui-train result, try, evaluate, merge, export-model and pu
         return self._is_working
 
     async def action_back(self) -> None:
-        """Go back; the folder that is being made is given up."""
+        """Cancel the folder that is being made, or else go back."""
         if self._is_working:
-            self.post_message(GoBack(f"{self._work_title} cancelled, nothing of it is kept."))
+            self.workers.cancel_group(self, "folder")
+            self._show_work(busy=False)
+            self.notify(f"{self._work_title} cancelled, nothing of it is kept.", markup=False)
         else:
             await self.app.run_action("back")
 
@@ -273,11 +277,11 @@ On the command line: tui-train result, try, evaluate, merge, export-model and pu
             options = MergeOptions(trusts_model_code=trusted)
             return merge_result_lines(merge_adapter(self.run, folder, options, report.say, report.is_cancelled))
 
-        folder, names = str(self.run.path), names_in_local_folder
-        title = "Merge into which new folder?"
+        folder, names = display_path(str(self.run.path)), names_in_local_folder
+        title = f"Merge into which new folder? {_PROPOSED_FOLDER_TEXT}"
         if host := host_of_result(self.run):
             folder, names = read_run_location(self.run.path).folder, RemoteFolderNames(host_address(host))
-            title = f"Merge into which new folder on {visible(host)}?"
+            title = f"Merge into which new folder on {visible(host)}? {_PROPOSED_FOLDER_TEXT}"
         self._ask_for_folder(title, f"{folder}/merged", names, _FolderJob("Merge", "merged", make))
 
     def action_export(self) -> None:
@@ -298,9 +302,10 @@ On the command line: tui-train result, try, evaluate, merge, export-model and pu
                 chosen = replace(options, trusts_model_code=trusted)
                 return export_result_lines(export_model(self.run, folder, chosen, report.say, report.is_cancelled))
 
-            folder = f"{self.run.path}/{options.server}"
+            folder = f"{display_path(str(self.run.path))}/{options.server}"
             job = _FolderJob("Export", "exported", make)
-            self._ask_for_folder("Write into which new folder?", folder, names_in_local_folder, job)
+            question = f"Write into which new folder? {_PROPOSED_FOLDER_TEXT}"
+            self._ask_for_folder(question, folder, names_in_local_folder, job)
 
         self.ask_choice("For which server?", _SERVERS, chosen)
 

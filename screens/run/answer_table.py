@@ -15,7 +15,7 @@ from ..widgets.text_layout import MUTED, WARNING_MARK, styled
 # trl.trainer.utils.print_prompt_completions_sample: a panel with the step, in it a table of rich.
 _TITLE_PATTERN = re.compile(r"╭─+ Step (\d{1,12}) ─+╮\s*$")
 _ROLES = frozenset({"SYSTEM", "DEVELOPER", "USER", "ASSISTANT", "TOOL"})  # alone in a line above what they say
-_WIDER = "COLUMNS=200 in trainer.environment makes the table of the next run wider"
+_WIDER = "the environment variable COLUMNS=200 (Backend) makes the columns of the next run wider"
 
 
 class AnswerTable(NamedTuple):
@@ -59,7 +59,7 @@ def answer_lines(table: AnswerTable) -> Content:
     if table.lines:
         pieces.append(Content("\n".join(table.lines)))
     if table.is_cut:
-        pieces.append(styled(WARNING_MARK, (f" A text with … may be cut, for want of room: {_WIDER}.", MUTED)))
+        pieces.append(styled(WARNING_MARK, (f" A text with … may have been cut by the trainer: {_WIDER}.", MUTED)))
     return Content("\n").join(pieces)
 
 

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 _READ_BYTES = 4 << 20  # at the end of the log, which holds thousands of lines of tables
 _SECONDS_BETWEEN_READS = 5.0
 _NONE_PRINTED = (
-    "No answers in this log. finetune.completions (Printed answers on Recipe) has the next run print them with each "
-    "line of metrics; the Python that trains needs the package rich for it."
+    "No answers in this log. With Printed answers on Recipe the next run prints some with each line of metrics, if its "
+    "Python has the package rich."
 )
 
 
@@ -34,13 +34,13 @@ class AnswersScreen(WizardScreen):
     HELP = """Answers
 
 The newest answers that the model wrote while it trains, each with its rewards and how much better or worse than the
-others to its prompt it was (Advantage). TRL prints them where finetune.completions says how many.
+others to its prompt it was (Advantage). Printed answers on Recipe says how many are printed.
 
   ↑ ↓ PgUp PgDn   scroll
   Esc             back
 
-Words are cut (…) where the columns of the table in the log are narrow: COLUMNS=200 in trainer.environment makes it
-wider."""
+Words are cut (…) where the columns of the table in the log are narrow: the environment variable COLUMNS=200 (Backend)
+makes them wider in the next run."""
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "app.pop_screen", "Back", key_display="Esc")]
 
     def __init__(self, view: "RunView") -> None:

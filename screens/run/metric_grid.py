@@ -125,7 +125,7 @@ class MetricDrawer:
         words = (
             part,
             "log scale" if pair.name in choices.log_scaled else "",
-            "pinned" if pair.name in choices.pinned else "",
+            "put first" if pair.name in choices.pinned else "",
         )
         note.append(", ".join(filter(None, words)))
         numbers = [_numbers_line(each, width, is_named=both) for each in (pair.train, pair.evaluation) if each]
@@ -163,7 +163,7 @@ def _cell_heading(pair: MetricPair, choices: MetricGridOptions, width: int) -> C
     if pair.train and pair.evaluation:
         note += ["  ", ("◆ ", "$warning"), (_last_value_text(pair.evaluation), "$foreground")]
     note += ["  log"] if pair.name in choices.log_scaled else []
-    note += ["  pinned"] if pair.name in choices.pinned else []
+    note += ["  put first"] if pair.name in choices.pinned else []
     beside = styled(*note)
     # The name is cut before its value.
     return heading(fit(pair.name, max(8, width - beside.cell_length - 5)), beside, width)

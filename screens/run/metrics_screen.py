@@ -40,21 +40,21 @@ class MetricsScreen(WizardScreen):
 
     HELP = """Metrics
 
-Every number that the log reports by its name: losses and rewards first, speed and counts last. Points of evaluations
-(◆) stand on the plot of the same metric of the training. Of very many steps a point is the mean of some; in full, grey
-curves show the least and the most of them.
+Every metric of the log: losses and rewards first, speed and counts last. ◆ is a value of an evaluation, on the plot of
+the same metric of the training. With very many steps a point is the mean of several; the large plot then shows their
+lowest and highest values in grey.
 
   ← → ↑ ↓   another plot; PgUp PgDn another page
-  Enter     one plot in full, and back
-  p         pin it: it stays on top
-  l         logarithmic scale for this one, or not
-  z         in full: the last part only; again: less of it, then all
-  a         of what learns from rewards: the newest answers
+  Enter     this plot over the whole screen, and back
+  p         keep this plot first on this page, or no longer
+  l         logarithmic scale for this plot, on or off
+  z         on the large plot: zoom to the last steps; again: closer, then all
+  a         in a training by rewards: the newest answers
   Esc       back
 
 On the command line: tui-train metrics, with --json and --csv."""
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("enter", "toggle_full", "In full", key_display="Enter"),
+        Binding("enter", "toggle_full", "Large plot", key_display="Enter"),
         Binding("a", "show_answers", "Answers"),
         Binding("left", "move(-1, 0)", "Other metric", key_display="←→"),
         Binding("right", "move(1, 0)", show=False),
@@ -62,9 +62,9 @@ On the command line: tui-train metrics, with --json and --csv."""
         Binding("down", "move(0, 1)", show=False),
         Binding("pageup", "move_page(-1)", show=False),
         Binding("pagedown", "move_page(1)", show=False),
-        Binding("p", "toggle_pin", "Pin"),
+        Binding("p", "toggle_pin", "Put first"),
         Binding("l", "toggle_log", "Log scale"),
-        Binding("z", "zoom", "Last part"),
+        Binding("z", "zoom", "Last steps"),
         Binding("escape", "back", "Back", key_display="Esc"),
     ]
 
@@ -138,8 +138,8 @@ On the command line: tui-train metrics, with --json and --csv."""
     def footer_text_by_key(self) -> Mapping[str, str]:
         """Enter and p say what they do first."""
         choices = self._view.metrics
-        full, pin = "Grid" if choices.is_full else "In full", "Unpin" if choices.cursor in choices.pinned else "Pin"
-        return {"enter": full, "p": pin}
+        size = "All plots" if choices.is_full else "Large plot"
+        return {"enter": size, "p": "Not first" if choices.cursor in choices.pinned else "Put first"}
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Only a plot in full shows its last part alone, and only what learns from rewards writes answers."""

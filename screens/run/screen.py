@@ -78,50 +78,50 @@ class RunScreen(WizardScreen):
 
     HELP = """Run
 
-The training writes to files of its run folder and needs no viewer: Esc leaves it running, and Home opens it again,
-also after a lost connection.
+The training runs on its own: Esc leaves it running, and Home opens it again, also after a lost connection.
 
-  s   stop it and every process of it
+  s   stop the training and all its processes
   r   resume an ended run from its newest checkpoint;
       where it has none, r says why
-  e   edit: the steps with its values
-  Enter  what an ended run made; it is fetched first
-         from the host on which it ran
+  e   change settings of an ended run, and run again
+  Enter  see what an ended run made; if it ran on
+         another host, that is copied here first
   E   open the script at the line of its error, in
       your editor ($VISUAL, $EDITOR)
-  c   compare it with the run before it
-  F2  where a change of the profile may help a failed
-      run, or one whose loss is NaN: make it and open
-      the preview; one that still trains is stopped first
-  Esc   back; a live run continues
+  c   compare it with the run of its name before it
+  F2  of a run that failed, or whose loss is NaN: make
+      the change that F2 names there, and open Preview;
+      a run that still trains is stopped first
+  Esc   back; a training continues
 
 The plot
 
   p   show or hide it
-  z   the last part only; again: less of it, then all
-  l   logarithmic scale, or not
-  v   the learning rate, or the loss
+  z   zoom to the last steps; again: closer, then all
+  l   logarithmic scale on or off
+  v   the learning rate in place of the loss, and back
   m   every metric of the log, a small plot of each
 
 The log
 
-Of any size, and all of it. The line below it says where you are.
+An attempt is one start of the training: after out of memory another one follows. Each has a log of its own.
   ↑ ↓ PgUp PgDn   scroll; ← → sideways
   Home g, End G   its start; its end, followed as it grows
   /               search down for words or a regular expression;
                   small letters find capitals too
-  n N             the next line that matches, the one above
+  n N             the next match, the previous one
   f               show matching lines only
-  w               wrap long lines, or do not
-  x               lines as they are written, or values in columns,
-                  of a progress bar the newest state only,
-                  known noise dimmed, the cause of a failure marked
-  a               another attempt's log, or the launcher's
-  o               only the lines of one rank: those that begin
-                  with [rank1]: or the like
+  w               wrap long lines, or cut them
+  x               the lines as written, or tidied: values in columns,
+                  one line for a progress bar, harmless messages
+                  dimmed, the cause of a failure marked
+  a               the log of another attempt, or launch.log: what was
+                  started, and when
+  o               the lines of one process only, if they begin with
+                  its rank, such as [rank1]:
   Esc             end a search; show all lines again
 
-When a run ends while you watch, the terminal rings and gets a notification (OSC 9); TUI_TRAIN_NOTIFY=off ends that."""
+When a run ends while you watch, the terminal rings and shows a notification; TUI_TRAIN_NOTIFY=off turns that off."""
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "show_result", "Result", key_display="Enter"),
         Binding("f2", "fix", "Fix it"),

@@ -189,6 +189,9 @@ def test_a_profile_that_is_not_there(tmp_path):
     assert "Saved profiles: none yet." in refused("plan", "mine", code=66)
     assert "there is no profile" in refused("run", "./mine.toml", code=66)
     assert "it is a folder" in refused("plan", f"{tmp_path}/", code=65)
+    (tmp_path / "train.py").write_text("import torch")
+    for named in ("train.py", "./train.py"):
+        assert f"Make a profile of it: tui-train import python {named}" in refused("plan", named, code=65)
     refused("plan", "~nobody-of-that-name/x.toml", code=65)
 
 
@@ -361,7 +364,7 @@ def test_it_ends_as_the_training_ends(mine):
     for command, code in ((("attach",), 7), (("logs", "--follow"), 7), (("logs",), 0)):
         run_cli(*command, "last", code=code)
     said = refused("resume", "last", code=69)
-    assert "cannot resume: tui-train does not know how to give" in said
+    assert "cannot resume: the script is given no checkpoint" in said
     assert f"tui-train resume {newest().name} --force" in said
     assert len(read_status(newest()).attempts) == 1
     run_cli("resume", "last", "--force", code=7)

@@ -172,6 +172,17 @@ def test_equal_cards_are_one_row_at_a_terminal():
     assert all(card.uuid in whole for card in many.machine.gpus), "a program reads all of them"
 
 
+def test_pythons_are_a_few_lines_each_where_the_table_is_too_wide():
+    rows = [
+        ("Python", "version", "torch", "NeMo", ""),
+        ("/opt/a-long-path/bin/python", "3.11.7", "2.13.0", "-", "env hf"),
+    ]
+    assert plain_text.pythons_text(rows, 50).splitlines() == [
+        "Python", "/opt/a-long-path/bin/python  env hf", "  version 3.11.7, torch 2.13.0, no NeMo",
+    ]  # fmt: skip
+    assert plain_text.pythons_text(rows, 80) == plain_text.pythons_text(rows, None)
+
+
 # Completion
 
 

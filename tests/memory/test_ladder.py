@@ -150,7 +150,7 @@ def test_an_optimizer_step_leaves_the_batch_alone():
     assert [made[number - 1].rung for number in way] == [
         "", "expandable_segments", "fused_optimizer", "sharding", "offload",
     ]  # fmt: skip
-    assert made[way[2] - 1].title == "instead: expandable segments, fused optimizer"
+    assert made[way[2] - 1].title == "only expandable segments, fused optimizer"
     # With nothing for it on the ladder there is no other attempt.
     assert len(climbed(profile({**SHARES, "ladder.rungs": ("micro_batch",)}), OLD, "step")) == 1
 
@@ -159,8 +159,8 @@ def test_the_phases_without_a_fallback_are_one_line():
     planned = plan(profile({**SHARES, "ladder.rungs": ("micro_batch",)}), OLD)
     said = [line for line in plain_text.plan_text(planned).splitlines() if "no fallback helps" in line]
     where = "in the optimizer step, while the model was loaded, in the evaluation"
-    assert said == [f"out of memory {where}: no fallback helps there"]
-    assert "out of memory in the forward or backward pass: attempts 1, 2, " in plain_text.plan_text(planned)
+    assert said == [f"out of memory {where}: the run fails, no fallback helps there"]
+    assert "out of memory in the forward or backward pass: attempt 1, then 2, " in plain_text.plan_text(planned)
 
 
 def test_after_another_phase_both_are_kept():
@@ -502,7 +502,7 @@ def test_rungs_that_leave_too_much_are_passed_over():
         "expandable segments, micro batch 16 -> 2",
         "micro batch 2 -> 1",
         "activation checkpointing",
-        "instead: expandable segments",
+        "only expandable segments",
     ]
     attempts = plan(profile(LARGE), CARDS).attempts
     assert {"--per_device_train_batch_size=2", "--gradient_accumulation_steps=32"} <= {

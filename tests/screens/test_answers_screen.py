@@ -116,7 +116,7 @@ async def test_the_key_for_answers_is_named_where_none_were_printed(machine, tmp
     async with open_wizard("m", run=run) as pilot:
         await wait_for_text(pilot, "reward  0.75")
         await pilot.press("a")
-        await wait_for_text(pilot, "No answers in this log. finetune.completions")
+        await wait_for_text(pilot, "No answers in this log. With Printed answers on Recipe")
 
 
 async def test_what_writes_no_answers_offers_none(machine, tmp_path):

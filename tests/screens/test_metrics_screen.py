@@ -92,10 +92,10 @@ async def test_keys_move_pin_scale_and_open_a_plot(machine, tmp_path):
         await pilot.press("right", "down")
         assert screen._view.metrics.cursor == "entropy"
         await pilot.press("l", "p")
-        await wait_for_text(pilot, "entropy  3.025  log  pinned")
+        await wait_for_text(pilot, "entropy  3.025  log  put first")
         assert screen_text(pilot).index("entropy") < screen_text(pilot).index("loss")
         await pilot.press("enter")
-        await wait_for_text(pilot, "entropy  log scale, pinned", "mean of last 10 %", "40 values", "1 of 10")
+        await wait_for_text(pilot, "entropy  log scale, put first", "mean of last 10 %", "40 values", "1 of 10")
         await pilot.press("z")
         await wait_for_text(pilot, "last quarter, log scale")
         await pilot.press("right")
@@ -110,7 +110,7 @@ async def test_keys_move_pin_scale_and_open_a_plot(machine, tmp_path):
         await pilot.press("escape")
         await until_true(pilot, lambda: pilot.app.screen is not screen)
         await pilot.press("m", "pageup")
-        await wait_for_text(pilot, "entropy  3.025  log  pinned")
+        await wait_for_text(pilot, "entropy  3.025  log  put first")
 
 
 async def test_the_trainers_record_has_what_the_log_has_not(machine, tmp_path):

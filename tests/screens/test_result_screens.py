@@ -30,6 +30,7 @@ from training_results import (
 )
 from tui_train.screens.app.app import _CHANGING_WORKER_GROUPS
 from tui_train.screens.chat.chat_pane import ChatPane
+from tui_train.screens.evaluate import time_left_text
 
 from tui_train import screens
 from tui_train.actions.chat import AnswerEnd, Chat, ModelsLoaded
@@ -149,7 +150,7 @@ async def test_what_an_own_script_saved_is_its_result(machine, tmp_path, size):
 async def test_a_result_of_a_broken_loss_says_where_its_fixes_are(machine, tmp_path):
     run = ended_run(tmp_path / "run", ["step 1 loss 2.0", "step 2 loss nan"])
     write_adapter(run.path / "output")
-    async with on_result(run, "✗ the loss became NaN: Run (Esc) has the fixes", (120, 40)) as pilot:
+    async with on_result(run, "✗ the loss became NaN: Esc goes to Run, which says what helps", (120, 40)) as pilot:
         await wait_for_text(pilot, "tui-train diagnose run")
 
 
@@ -336,6 +337,12 @@ async def test_an_answer_that_shows_nothing_says_why():
         assert "(stopped before its first word)" in shown
 
 
+def test_the_time_left_of_an_evaluation_is_at_the_pace_of_its_own_scores():
+    assert time_left_text((100.0, 10), (100.0, 10), 40) == ""
+    assert time_left_text((100.0, 10), (160.0, 15), 40) == ", 5 min left"
+    assert time_left_text((100.0, 0), (101.0, 20), 40) == ", under 1 min left"
+
+
 async def test_how_a_run_is_scored_is_read_beside_the_screen(machine, tmp_path, monkeypatch):
     run = ended_run(tmp_path / "run", LOG_LINES)
     write_adapter(run.path / "output", ADAPTER_CONFIG | {"base_model_name_or_path": "no/base"})
@@ -421,7 +428,7 @@ async def test_an_export_without_llama_cpp_names_the_command_that_gets_it(machin
         assert "--llama-cpp" not in screen_text(pilot)
 
 
-async def test_leaving_an_export_says_that_it_ends(machine, tmp_path, monkeypatch):
+async def test_an_export_is_cancelled_and_the_result_stays(machine, tmp_path, monkeypatch):
     run = ended_run(tmp_path / "run", LOG_LINES)
     write_adapter(run.path / "output", ADAPTER_CONFIG | {"base_model_name_or_path": "no/base"})
     ended = threading.Event()
@@ -442,10 +449,13 @@ async def test_leaving_an_export_says_that_it_ends(machine, tmp_path, monkeypatc
         await loaded(pilot, "copying", "Esc Cancel the export")
         assert not ended.is_set()
         await pilot.press("escape")
-        await loaded(pilot, "Enter result")
+        await loaded(pilot, "Esc Back", "p publishes it")
         (notice,) = pilot.app._notifications
         assert notice.message == "Export cancelled, nothing of it is kept."
+        assert "copying" not in screen_text(pilot)
         assert ended.wait(20)
+        await pilot.press("escape")
+        await loaded(pilot, "Enter result")
 
 
 @pytest.mark.whole

@@ -470,7 +470,7 @@ async def test_a_loss_that_became_nan_has_its_fix_on_f2_and_its_name_on_home(mac
     assert not cache.needs_explanation(cache.read_digest(run))
     async with open_wizard(run=run) as pilot:
         await wait_for_text(
-            pilot, "▌✗ The loss or the gradients became NaN", "Clip gradients", "F2  learning rate 0.0015"
+            pilot, "▌✗ The loss or the gradients became NaN", "clip gradients", "F2  learning rate 0.0015"
         )
         await wait_for_text(pilot, "✗ finished, loss is NaN", "✗ attempt 2")
         await press_keys("f2")(pilot)

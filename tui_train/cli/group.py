@@ -205,7 +205,7 @@ class _CommandGroup(Group):
             if isinstance(command, Command) and command.trained
         )
         formatter.write_paragraph()
-        formatter.write_text(f"Exit codes: {codes}. With the training's own code end: {trained}.")
+        formatter.write_text(f"Exit codes: {codes}. These end with the training's own code: {trained}.")
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List the commands with their full sentences, which click truncates."""
@@ -259,9 +259,9 @@ def _require_host_name(_context: click.Context, _parameter: click.Parameter, nam
 
 
 def machine_options(
-    machine_help: str = "For the machine that this file describes (written by `facts --save`).",
-    host_help: str = "For another host, read over ssh: one of `tui-train hosts`, or a name for ssh.",
-    slurm_help: str = "For nodes of the Slurm cluster of this machine, or of the host of --on.",
+    machine_help: str = "For the machine described in FILE, which `facts --save` wrote there.",
+    host_help: str = "For another host, over ssh: one of `tui-train hosts`, or a name that ssh knows.",
+    slurm_help: str = "For a job on the Slurm cluster of this machine, or of the host of --on.",
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Return the options that name another machine, which become the one argument `named_place`.
 
@@ -294,7 +294,11 @@ def machine_options(
 @machine_options()
 @click.pass_context
 def cli(context: click.Context, named_place: "Place") -> None:
-    """Fine-tune and train models from your terminal. Without a command: the wizard."""
+    """Fine-tune and train models from your terminal. Without a command: the wizard.
+
+    PROFILE is the saved settings of a training: a name of `tui-train profiles`, or a TOML file. RUN is a training that
+    was started: an id of `tui-train runs`, the beginning of one, `last`, its folder, or a profile, for its newest run.
+    """
     if context.invoked_subcommand is None:
         if named_place.slurm:
             raise click.UsageError("--slurm takes a command; in the wizard, H on Hardware chooses Slurm.")

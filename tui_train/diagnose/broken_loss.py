@@ -31,9 +31,10 @@ def broken_loss_remedy(profile: Profile, evidence: Evidence) -> str:
     precision = profile.recipe.precision
     remedies = [
         *(["Use bf16 instead of fp16 (recipe.precision)"] if precision == "fp16" else []),
-        _lower_rate_sentence(profile, evidence),
-        "Clip gradients, usually to a norm of 1" + ("; use bf16 if it trains in fp16" if precision is None else ""),
-        "Check the data of that step",
+        f"{_lower_rate_sentence(profile, evidence)}; that helps most often",
+        "Else clip gradients to a norm of 1"
+        + (", use bf16 if it trains in fp16," if precision is None else "")
+        + " and look for broken rows in the data of that step",
     ]
     return "".join(f"{remedy}. " for remedy in remedies).strip()
 

@@ -91,7 +91,7 @@ def read_log_lines(
                     return end
             return relevant_log_lines(text, end, observer, lambda: (file.tell() if size else 0, size))
     except FileNotFoundError:
-        raise NotFound(f"no log {name}", "Name a log file, or a run: see `tui-train runs`.") from None
+        raise NotFound(f"there is no file {name}", "Name a log file, or a run: see `tui-train runs`.") from None
     except (EOFError, zlib.error, gzip.BadGzipFile):
         raise BadInput(f"{name} is a truncated gzip file", "Name the uncompressed log.") from None
     except OSError as error:

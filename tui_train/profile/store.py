@@ -27,6 +27,7 @@ from tui_train.profile.types import AUTO_PRESET, SCHEMA_VERSION, Profile
 
 # A profile has some hundred lines at most.
 _MAX_PROFILE_FILE_BYTES = 1 << 20
+_TRAINING_FILE_SUFFIXES = (".py", ".sh", ".yaml", ".yml")
 _PROFILE_NAME_PATTERN = re.compile(r"(?!.*\.toml$)[^\W_][\w .+-]{0,79}")
 # The line with the name at the top of a file, before its sections.
 _NAME_LINE_PATTERN = re.compile(r"(?<![^\n])name\s*=[^\n]*")
@@ -77,6 +78,10 @@ def profile_from_toml(text: bytes | str, source: str = "the profile", folder: Pa
 def load_profile_file(reference: str) -> Profile:
     """Return the profile of a path or of a saved name; NotFound lists the saved ones."""
     path = profile_path(reference)
+    if reference.endswith(_TRAINING_FILE_SUFFIXES) and Path(reference).is_file():
+        command = f"python {reference}" if reference.endswith(".py") else reference
+        remedy = f"Make a profile of it: tui-train import {visible(command)}"
+        raise BadInput(f"{visible(reference)} is no profile but a file to train with", remedy)
     try:
         text = read_file_to_parse(path, _MAX_PROFILE_FILE_BYTES)
     except MissingFile:

@@ -72,7 +72,26 @@ def facts_text(
         versions = (tool.version or "?", tool.torch or "-", tool.accelerate or "-", tool.transformers or "-")
         tunes = ", ".join(supported_tuning_labels(tool)) or "-"
         pythons.append((visible(tool.python), *map(visible, versions), tunes, visible(tool.problem or tool.label)))
-    return "\n".join([*lines, "", text_table(pythons, max_width)])
+    return "\n".join([*lines, "", pythons_text(pythons, max_width)])
+
+
+def pythons_text(rows: Sequence[tuple[str, ...]], max_width: int | None) -> str:
+    """Return Pythons as a table with its heads, or, where that is too wide, each as a few lines.
+
+    The first cell of a row is its path, the last one a remark.
+    """
+    table = text_table(rows)
+    if max_width is None or max(map(len, table.split("\n"))) <= max_width:
+        return table
+    heads, *pythons = rows
+    lines = [heads[0]]
+    for path, *cells, remark in pythons:
+        known = [
+            f"no {head}" if cell == "-" else f"{head} {cell}" for head, cell in zip(heads[1:], cells, strict=False)
+        ]
+        about = textwrap.wrap(", ".join(known), max_width - 2)
+        lines += [f"{path}  {remark}".rstrip(), *(f"  {line}" for line in about)]
+    return "\n".join(lines)
 
 
 def shared_memory_text(machine: Machine) -> str:
@@ -199,9 +218,13 @@ def plan_text(planned: Plan) -> str:
 def _fallback_lines(planned: Plan) -> list[str]:
     """Return which attempts follow in each phase, and in one line the phases in which none does."""
     paths = {TEXT_BY_MEMORY_PHASE[phase]: planned.fallback_path(phase) for phase in planned.phases}
-    lines = [f"out of memory {where}: attempts {', '.join(map(str, way))}" for where, way in paths.items() if way[1:]]
+    lines = [
+        f"out of memory {where}: attempt {way[0]}, then {', '.join(map(str, way[1:]))}"
+        for where, way in paths.items()
+        if way[1:]
+    ]
     helpless = ", ".join(where for where, way in paths.items() if not way[1:])
-    return [*lines, f"out of memory {helpless}: no fallback helps there"] if helpless else lines
+    return [*lines, f"out of memory {helpless}: the run fails, no fallback helps there"] if helpless else lines
 
 
 def listed_run_row(listed: ListedRun, progress: Progress | None = None) -> tuple[str, ...]:

@@ -51,11 +51,11 @@ choose() { # sets the command of attempt $attempt
     6) title='layers 12 -> 6'
       expandable_segments=yes output_dir=/data/out/fp16-6-layers layers=6 micro_batch=1 accumulation=32
       activation_checkpointing=yes ;;
-    7) title='instead: expandable segments, layers 12 -> 6'
+    7) title='only expandable segments, layers 12 -> 6'
       expandable_segments=yes output_dir=/data/out/fp16-6-layers layers=6 ;;
-    8) title='instead: expandable segments, micro batch 4 -> 2, layers 12 -> 6'
+    8) title='only expandable segments, micro batch 4 -> 2, layers 12 -> 6'
       expandable_segments=yes output_dir=/data/out/fp16-6-layers layers=6 micro_batch=2 accumulation=16 ;;
-    9) title='instead: expandable segments, micro batch 4 -> 1, layers 12 -> 6'
+    9) title='only expandable segments, micro batch 4 -> 1, layers 12 -> 6'
       expandable_segments=yes output_dir=/data/out/fp16-6-layers layers=6 micro_batch=1 accumulation=32 ;;
   esac
   folder="$run_dir"

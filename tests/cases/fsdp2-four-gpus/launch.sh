@@ -49,8 +49,8 @@ choose() { # sets the command of attempt $attempt
       config_file="$run_dir/accelerate-2.yaml" output_dir=/data/out/sft-fsdp2 micro_batch=1 accumulation=8 ;;
     4) title='CPU offload'
       config_file="$run_dir/accelerate-3.yaml" output_dir=/data/out/sft-fsdp2 micro_batch=1 accumulation=8 ;;
-    5) title='instead: sharding with FSDP2' config_file="$run_dir/accelerate-2.yaml" output_dir=/data/out/sft-fsdp2 ;;
-    6) title='instead: sharding with FSDP2, CPU offload'
+    5) title='only sharding with FSDP2' config_file="$run_dir/accelerate-2.yaml" output_dir=/data/out/sft-fsdp2 ;;
+    6) title='only sharding with FSDP2, CPU offload'
       config_file="$run_dir/accelerate-3.yaml" output_dir=/data/out/sft-fsdp2 ;;
   esac
   folder=/src

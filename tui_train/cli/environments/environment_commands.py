@@ -15,7 +15,7 @@ def env() -> None:
 @env.command("list", reads="the Pythons of this machine or of --on")
 @host_option("List those of this host.")
 def env_list(host: str) -> None:
-    """List the Pythons found with what they can train, and the package sets."""
+    """List the environments that `env create` can make, and the Pythons found, with what they can train."""
     from tui_train.cli.environments import environments
 
     environments.print_package_sets_and_pythons(host)
@@ -119,7 +119,7 @@ def nemo_export(checkpoint: Path, out: Path, python: str) -> None:
 @cli.command()
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def completion(shell: str) -> None:
-    """Print what SHELL (bash, zsh or fish) needs to complete commands, profiles, runs and keys."""
+    """Print a script that lets SHELL (bash, zsh or fish) complete commands, profiles, runs and keys by Tab."""
     from tui_train.cli.completion import completion_script
 
     click.echo(completion_script(shell, cli))

@@ -11,7 +11,7 @@ from tui_train.base.app_paths import expand_home
 from tui_train.base.errors import Unavailable
 from tui_train.base.text import display_path, quantity, size_text, visible
 from tui_train.cli import answers
-from tui_train.cli.printing import aligned_table_text, print_json
+from tui_train.cli.printing import aligned_table_text, description_list_text, print_json, terminal_width_or_none
 from tui_train.facts.gpus.verdicts import gpu_verdicts
 from tui_train.facts.machine import probe, trusted_pythons
 from tui_train.facts.machine.torch_builds import TorchBuild
@@ -22,27 +22,28 @@ from tui_train.places import place_of
 from tui_train.profile import fields
 from tui_train.trainers import nemo
 from tui_train.trainers.finetune import supported_tuning_labels
+from tui_train.views import plain_text
 
 
 def print_package_sets_and_pythons(host: str = "") -> None:
     """Print the package sets, and every Python found on this machine or a host with what it can train."""
-    sets = ((each.name, each.about, each.size_text) for each in environments.PACKAGE_SETS.values())
-    click.echo(aligned_table_text([("set", "purpose", "on disk"), *sets]))
+    sets = [(each.name, f"{each.about}; {each.size_text} on disk") for each in environments.PACKAGE_SETS.values()]
+    click.echo(description_list_text(sets))
     click.echo(f"Create one: {text_for_host('tui-train env create NAME', host)}\n")
     facts = place_of(host=host).probe_machine_facts()
     rows: list[tuple[str, ...]] = [
-        ("Python", "version", "torch", "accelerate", "transformers", "cards", "fine-tuning", "NeMo", "")
+        ("Python", "version", "torch", "accelerate", "transformers", "GPUs", "fine-tuning", "NeMo", "")
     ]
     for tool in facts.toolchains:
         versions = (tool.version or "?", tool.torch or "-", tool.accelerate or "-", tool.transformers or "-")
         tunes = ", ".join(supported_tuning_labels(tool)) or "-"
         uses = (_supported_card_count_text(tool, facts.machine), tunes, _nemo_support_text(tool))
         rows.append((display_path(tool.python), *map(visible, versions), *uses, visible(tool.problem or tool.label)))
-    click.echo(aligned_table_text(rows))
+    click.echo(plain_text.pythons_text(rows, terminal_width_or_none()))
 
 
 def _supported_card_count_text(tool: Toolchain, machine: Machine) -> str:
-    """Return how many of the machine's cards a Python's torch supports."""
+    """Return how many of the machine's GPUs a Python's torch supports."""
     if tool.torch is None or not machine.gpus:
         return "-" if tool.torch is None else "none here"
     verdicts = gpu_verdicts(machine.gpus, tool, machine.driver_cuda)

@@ -34,10 +34,10 @@ _FETCH_OPTION = click.option(
     answer="tui_train.cli.plans.plans:facts_answer",
 )
 @JSON_OPTION
-@click.option("--save", metavar="FILE", type=FILE_TYPE, help="Write a machine file that a bug report can carry.")
+@click.option("--save", metavar="FILE", type=FILE_TYPE, help="Write them to FILE, for --machine or a bug report.")
 @machine_options(
     machine_help="Show the machine in that file, not this one.",
-    host_help="Show another host, read over ssh: one of `tui-train hosts`, or a name for ssh.",
+    host_help="Show another host, over ssh: one of `tui-train hosts`, or a name that ssh knows.",
     slurm_help="Show the partitions of the Slurm cluster, and a node of the default one.",
 )
 @click.option(
@@ -74,7 +74,7 @@ def facts(**options: Any) -> None:
 @SET_OPTION
 @machine_options()
 def plan(profile: str, **options: Any) -> None:
-    """Print what a profile would start, and its problems."""
+    """Print what PROFILE would start, and what is wrong with it; nothing is started."""
     from tui_train.cli.plans import plans
 
     plans.print_plan(profile, **options)
@@ -128,7 +128,7 @@ def estimate(profile: str, *, trace: bool, measure: bool, **options: Any) -> Non
 @SET_OPTION
 @machine_options()
 def tune(profile: str, *, dry_run: bool, seconds: int, when_free: bool, **options: Any) -> None:
-    """Find the fastest micro batch and activation checkpointing that fit, by a few short real trainings."""
+    """Find the fastest micro batch that fits, with or without activation checkpointing, by short real trainings."""
     from tui_train.cli.runs import tune
 
     if dry_run:
@@ -151,11 +151,11 @@ def tune(profile: str, *, dry_run: bool, seconds: int, when_free: bool, **option
     show_default=True,
     help="Time limit of the whole test, with all changes that it tries.",
 )
-@click.option("--cards", is_flag=True, help="Prove what this program claims of the machine, in about ten minutes.")
+@click.option("--cards", is_flag=True, help="Test by real trainings what this program says of these GPUs.")
 @click.option("--stage", "stages", metavar="NAME", multiple=True, help="With --cards: only this stage.")
 @click.option("--skip", "skipped", metavar="NAME", multiple=True, help="With --cards: all but this stage.")
 @click.option("--output", metavar="FOLDER", type=FILE_TYPE, help="With --cards: write the report to FOLDER.")
-@click.option("--again", is_flag=True, help="With --cards: repeat also what was proved before.")
+@click.option("--again", is_flag=True, help="With --cards: repeat also the stages that passed before.")
 @JSON_OPTION
 @SET_OPTION
 @machine_options()
@@ -172,7 +172,8 @@ def doctor(  # noqa: PLR0913 - those of --cards
 ) -> None:
     """Test whether the processes of a profile reach each other, and what helps where they do not.
 
-    With --cards: prove on a machine what this program claims of it, with PROFILE's Python and GPUs, in a report.
+    With --cards: test by real trainings, in about ten minutes, what this program says of a machine's GPUs (which can
+    train, what fits), with PROFILE's Python; the results are in a report.
     """
     from tui_train.cli.plans import doctor
 
@@ -233,7 +234,7 @@ def export(profile: str, folder: Path, *, kind: str | None, claims: tuple[str, .
 @host_option("Look at it on another host, over ssh: one of `tui-train hosts`, or a name for ssh.")
 @JSON_OPTION
 def image(image: str, **options: Any) -> None:
-    """Print what IMAGE contains, and whether it sees the GPUs; it is never pulled."""
+    """Print what the container image IMAGE has, and whether it sees the GPUs; it must be here: it is never pulled."""
     from tui_train.cli.plans import plans
 
     plans.print_image_check(image, **options)
@@ -284,7 +285,7 @@ def profiles_mv(name: str, new: str) -> None:
 @_SAVED_PROFILE_ARGUMENT
 @click.argument("new")
 def profiles_cp(name: str, new: str) -> None:
-    """Save the profile NAME once more, as NEW."""
+    """Copy the saved profile NAME to NEW."""
     from tui_train.cli.runs import tidy
 
     tidy.duplicate_profile(name, new)
@@ -302,7 +303,7 @@ def profiles_cp(name: str, new: str) -> None:
 @click.option("--force", is_flag=True, help="Replace a saved profile of that name.")
 @SET_OPTION
 def new(name: str, **options: Any) -> None:
-    """Save a profile under NAME."""
+    """Save a profile, the settings of a training, under NAME."""
     from tui_train.cli.plans import plans
 
     plans.save_new_profile(name, **options)
@@ -318,12 +319,14 @@ def new(name: str, **options: Any) -> None:
     dry_run_answer="tui_train.cli.plans.imports:ImportAnswer",
 )
 @click.argument("words", nargs=-1, required=True, type=click.UNPROCESSED, metavar="FILE|COMMAND...")
-@click.option("--name", default="", help="Save it under this name, not one of its script and data.")
+@click.option(
+    "--name", default="", help="Name of the profile; without it, made of the names of the script and its folder."
+)
 @click.option("--force", is_flag=True, help="Replace a saved profile of that name.")
 @JSON_OPTION
 @SET_OPTION
 def import_command(words: tuple[str, ...], **options: Any) -> None:
-    """Save a profile of a command line, a script or YAML that trains elsewhere; show what becomes of each word."""
+    """Make a profile of the command, shell script or YAML that you train with now; show what becomes of each word."""
     from tui_train.cli.plans import imports
 
     imports.import_training(words, **options)
@@ -343,7 +346,7 @@ def keys(word: str, **options: Any) -> None:
 @click.argument("name", required=False)
 @JSON_OPTION
 def presets(name: str, **options: Any) -> None:
-    """List the presets and what they pass to a script; with NAME, print that preset as a template."""
+    """List the presets: which values each passes to a script; with NAME, print that one, to make your own of it."""
     from tui_train.cli.plans import presets
 
     presets.print_presets(name, **options)

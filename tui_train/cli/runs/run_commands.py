@@ -70,7 +70,7 @@ def run(profile: str, **options: Any) -> None:
 @cli.command(reads="this machine", writes="a run folder", starts="the training, to its end", trained="always")
 @SET_OPTION
 def quickstart(**options: Any) -> None:
-    """Train a small model on sample text from start to end, with defaults."""
+    """See it work: train a small model on sample text from start to end, with defaults."""
     from tui_train.cli.runs import run_and_resume
 
     run_and_resume.run_quickstart(**options)
@@ -221,7 +221,7 @@ def stop(runs: tuple[str, ...], **options: Any) -> None:
 @click.option("--force", is_flag=True, help="Also start a run that would fail again, or has finished.")
 @when_free_options
 def resume(run: str, **options: Any) -> None:
-    """Start RUN's script again: it resumes from the newest complete checkpoint."""
+    """Continue RUN from its newest complete checkpoint, in the same run folder."""
     from tui_train.cli.runs import run_and_resume
 
     run_and_resume.resume_run(run, **options)
@@ -298,6 +298,14 @@ _TRUST_OPTION = click.option(
 
 
 _RESULT_HOST_OPTION = host_option("On the run's host, even if its result was fetched.")
+_MAX_TOKENS_OPTION = click.option(
+    "--max-tokens",
+    type=click.IntRange(1),
+    metavar="N",
+    default=256,
+    show_default=True,
+    help="End an answer after so many tokens.",
+)
 
 
 @cli.command(reads="the run folder", answer="tui_train.cli.results.result:ResultAnswer")
@@ -316,7 +324,7 @@ def result(run: str, **options: Any) -> None:
 @click.option("--csv", "as_csv", is_flag=True, help="Print CSV: a row for each step (of very many steps, their means).")
 @click.option("--only", multiple=True, metavar="NAME", help="Show only this metric, or a pattern such as 'rewards/*'.")
 def metrics(run: str, *, as_json: bool, as_csv: bool, **options: Any) -> None:
-    """Print every number that RUN's log reports by name: reward, accuracy, gradient norm, speed and what else."""
+    """Print all metrics of RUN's log: loss, reward, accuracy, gradient norm, speed and others."""
     from tui_train.cli.results import metrics
 
     if as_json and as_csv:
@@ -338,8 +346,8 @@ def merge(  # noqa: PLR0913 - one for each option
 ) -> None:
     """Merge RUN's adapter into its base model, as the new model folder FOLDER, and check that it answers the same.
 
-    The result of a run on a host is merged there, unless it was fetched and the Python that trained is here: FOLDER is
-    a whole path of that host then.
+    Of a run on a host it is merged there, and FOLDER is an absolute path on that host, unless its result was fetched
+    and the Python that trained is on this machine.
     """
     from tui_train.actions.merge import MergeOptions
     from tui_train.cli.results import result
@@ -358,7 +366,7 @@ def merge(  # noqa: PLR0913 - one for each option
     multiple=True,
     help="Show this picture with the (first) prompt; in a chat: /image FILE.",
 )
-@click.option("--max-tokens", type=click.IntRange(1), metavar="N", default=256, show_default=True)
+@_MAX_TOKENS_OPTION
 @click.option("--base", is_flag=True, help="Let the base model answer as well.")
 @_PYTHON_OPTION
 @_TRUST_OPTION
@@ -379,13 +387,15 @@ def try_(run: str, **options: Any) -> None:
 )
 @RUN_ARGUMENT
 @click.option(
-    "--by", metavar="HOW", default="", help="loss, exact, regex:PATTERN, function:FILE.py:NAME (also a reward)."
+    "--by", metavar="HOW", default="", help="loss, exact, regex:PATTERN, or function:FILE.py:NAME (a reward, too)."
 )
 @click.option("--data", multiple=True, metavar="FILE", help="Rows to score, in place of those that the run held out.")
 @click.option("--task", "tasks", multiple=True, metavar="NAME", help="Score a task of lm-eval, or of FILE.yaml.")
 @click.option("--chat-template", is_flag=True, help="Format the prompts of tasks with the chat template.")
-@click.option("--rows", type=click.IntRange(0), metavar="N", default=200, show_default=True, help="0: all of them.")
-@click.option("--max-tokens", type=click.IntRange(1), metavar="N", default=256, show_default=True)
+@click.option(
+    "--rows", type=click.IntRange(0), metavar="N", default=200, show_default=True, help="Score so many rows; 0: all."
+)
+@_MAX_TOKENS_OPTION
 @click.option("--against", metavar="RUN", default="", help="Compare with this run's result, not with the base model.")
 @click.option(
     "--checkpoints", is_flag=True, help="Find the best of RUN's checkpoints, in place of comparing its result."
@@ -405,7 +415,7 @@ def evaluate(  # noqa: PLR0913 - those that EvaluationOptions does not have by t
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Tell whether RUN made its model better, on rows that it did not learn: ends with 0 if so, 2 if worse, else 1.
+    """Tell whether RUN made its model better, on rows that it did not learn: exit code 0 if so, 2 if worse, else 1.
 
     The same evaluation again goes on where it was broken off.
     """
@@ -467,7 +477,7 @@ def export_model(run: str, folder: str, *, trusted: bool, **options: Any) -> Non
 def publish(  # noqa: PLR0913 - those of PublishOptions, and one that is named otherwise
     run: str, repo: str, *, public: bool, base: str, python: str, yes: bool, **options: Any
 ) -> None:
-    """Send what RUN made to REPO (ORG/NAME) on the Hugging Face Hub, with a card that says how it was trained."""
+    """Send what RUN made to REPO (OWNER/NAME) on the Hugging Face Hub, with a card that says how it was trained."""
     from tui_train.actions.publish import PublishOptions
     from tui_train.cli.results import publish
 

@@ -15,7 +15,7 @@ from tui_train.setup.blocked_fallbacks import LadderContext
 # Changes stacked in one attempt, and attempts in all: enough for each phase alone, and for most mixes of phases.
 _MAX_CHANGES_PER_ATTEMPT = 16
 _MAX_ATTEMPTS = 24
-_INSTEAD_TITLE_PREFIX = "instead: "
+_INSTEAD_TITLE_PREFIX = "only "
 _TITLE_ARROW = " -> "
 
 
@@ -123,7 +123,7 @@ def _use_count_by_rung(attempt: AttemptPlan) -> Counter[str]:
 
 
 def _attempt_title(attempt: AttemptPlan, previous: AttemptPlan) -> str:
-    """Return the changes since the attempt above; where that has others, "instead" and all changes."""
+    """Return the changes since the attempt above; where that has others, "only" and all changes."""
     shared = len(previous.rungs_and_changes)
     if attempt.rungs_and_changes[:shared] == previous.rungs_and_changes and not previous.title.startswith(
         _INSTEAD_TITLE_PREFIX

@@ -25,8 +25,8 @@ from tui_train.runs.status import read_status
 
 NO_CHECKPOINT_REASON = "has no complete checkpoint"
 PRESET_CANNOT_RESUME_REASON = (
-    "cannot resume: tui-train does not know how to give the script a checkpoint; [checkpoints] in a preset of yours"
-    " says how"
+    "cannot resume: the script is given no checkpoint; if it has an argument for one, docs/scripts.md says how to pass"
+    " that"
 )
 # Holds the number of attempts whose results were fetched whole; anything else where some were.
 FETCH_MARK_FILE = "fetched"
