@@ -84,7 +84,7 @@ def _written_lines(result: RunResult, width: int) -> list[Content]:
     if weights and weights.problem:
         lines += _labelled_lines("Problem", styled(FAILED_MARK, f" {weights.problem}"), width)
     if result.has_broken_loss:
-        words = " the loss became NaN: Esc goes to Run, which says what helps"
+        words = " the loss became NaN: Run (Esc) says what helps"
         lines += _labelled_lines("Problem", styled(FAILED_MARK, words), width)
     return lines
 

@@ -44,7 +44,7 @@ async def test_nothing_is_sent_before_it_was_shown(machine, hub, adapter_run):
         await pilot.press("p")
         await shown(pilot, "To which repository of the Hugging Face Hub?")
         await pilot.press(*"ann/tiny", "enter")
-        await shown(pilot, "names its base model by a folder", "Name the same model on the Hub: b")
+        await shown(pilot, "names its base model by a folder", "Name the same model on the Hub: press b")
         assert "Enter Send it" not in screen_text(pilot)
         await pilot.press("b", *"org/base", "enter")
         await shown(

@@ -150,7 +150,7 @@ async def test_what_an_own_script_saved_is_its_result(machine, tmp_path, size):
 async def test_a_result_of_a_broken_loss_says_where_its_fixes_are(machine, tmp_path):
     run = ended_run(tmp_path / "run", ["step 1 loss 2.0", "step 2 loss nan"])
     write_adapter(run.path / "output")
-    async with on_result(run, "✗ the loss became NaN: Esc goes to Run, which says what helps", (120, 40)) as pilot:
+    async with on_result(run, "✗ the loss became NaN: Run (Esc) says what helps", (120, 40)) as pilot:
         await wait_for_text(pilot, "tui-train diagnose run")
 
 
