@@ -441,7 +441,7 @@ def test_the_command_lists_and_prints_them(folder, capsys):
     (folder / "bad.toml").write_text("label = 5")
     printed_presets.print_all_presets(as_json=False)
     out = capsys.readouterr()
-    assert re.search(r"^  good +Starts your script, does not resume. Takes: micro_batch\.$", out.out, re.MULTILINE)
+    assert re.search(r"^  good +Starts your script; cannot resume. Passes: micro_batch\.$", out.out, re.MULTILINE)
     assert re.search(r"^  axolotl +Starts python -m axolotl.cli.train, resumes\. Takes:\s+seq", out.out, re.MULTILINE)
     assert "bad.toml" in out.err
     printed_presets.print_all_presets(as_json=True)

@@ -27,6 +27,7 @@ from tui_train.places.place import Place
 from tui_train.profile.fields import FieldValue
 from tui_train.setup.setup import Setup
 from tui_train.views import plain_text
+from tui_train.views.overview import short_count_text
 
 _TOTAL = "total"
 
@@ -150,7 +151,8 @@ def _estimate_lines(answer: EstimateAnswer) -> list[str]:
     for name in (*names, _TOTAL):
         parts = (parts.get(name) for parts in answer.phases.values())
         rows.append((name, *(f"{part / 2**30:.2f}" if part else "-" for part in parts)))
-    parameters = f"{answer.parameters / 1e6:,.1f} M parameters, {answer.trained_parameters / 1e6:,.1f} M trained"
+    learning = f"{short_count_text(answer.trained_parameters)} of them learn"
+    parameters = f"{short_count_text(answer.parameters)} parameters, {learning}"
     peak = answer.peak
     lines = [
         f"{visible(answer.model.name)}: {parameters}",
@@ -158,14 +160,14 @@ def _estimate_lines(answer: EstimateAnswer) -> list[str]:
         "",
         printing.aligned_table_text(rows),
         "",
-        f"Estimated: at most {size_text(peak.bytes)} of tensors (±{percent(peak.error)}), in: {peak.phase}.",
+        f"Estimated: most in {peak.phase}, {size_text(peak.bytes)} of tensors (±{percent(peak.error)}).",
     ]
     for each in answer.verdicts:
         needs = f"needs {size_text(each.reserved)} of {size_text(each.left)} free"
         lines.append(f"{visible(each.place)}: {each.verdict}, {needs} ({size_text(each.allocated)} of tensors)")
     lines += [f"Not modelled: {visible(words)}." for words in answer.not_modelled]
     if answer.changes:
-        rows = [("Change", "needs" if answer.verdicts else "tensors", "")]
+        rows = [("With this change", "memory" if answer.verdicts else "tensors", "")]
         rows += [
             (typeset_ascii(each.title), _signed_size_text(each.bytes), each.verdict or "") for each in answer.changes
         ]
@@ -194,8 +196,8 @@ def _counted_memory_lines(method: str, counted: CountedMemory) -> list[str]:
     peak = size_text(peak_bytes)
     if method == "trace":
         error = percent(traces.TRACE_RELATIVE_ERROR)
-        return ["", f"Traced with fake tensors: at most {peak} (±{error}), in: {phase_name}."]
-    lines = ["", f"Measured in two steps on {visible(counted.device)}: at most {peak} allocated, in: {phase_name}."]
+        return ["", f"Traced with fake tensors: most in {phase_name}, {peak} (±{error})."]
+    lines = ["", f"Measured in two steps on {visible(counted.device)}: most in {phase_name}, {peak} allocated."]
     if counted.reserved:
         lines.append(
             f"PyTorch reserved {size_text(counted.reserved)}; {size_text(counted.used)} of the GPU are in use."

@@ -60,8 +60,8 @@ def print_all_presets(*, as_json: bool) -> None:
             else "your script"
         )
         recipe = ", ".join(_recipe_names_in_preset(preset)) or "your arguments"
-        resumes = "resumes" if preset.checkpoints else "does not resume"
-        rows.append((visible(name), f"Starts {visible(starts)}, {resumes}. Takes: {recipe}."))
+        resumes = "can resume" if preset.checkpoints else "cannot resume"
+        rows.append((visible(name), f"Starts {visible(starts)}; {resumes}. Passes: {recipe}."))
     click.echo(description_list_text(rows))
     click.echo(
         f"\nYour own: {display_path(str(presets_folder()))}/NAME.toml;"
