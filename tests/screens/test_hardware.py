@@ -8,17 +8,19 @@ from pilot import (
     PRETRAIN_KEY,
     THREE_CARD_MACHINE,
     THREE_CARDS,
+    go_to_fields,
     open_wizard,
     press_keys,
     screen_text,
     wait_for_workers,
 )
-from support import GIB
+from support import GIB, profile
 from tui_train.screens.hardware.card_panel import card_panel_lines
 from tui_train.screens.widgets.hint import Hint
 
 from tui_train.facts.gpus.samples import CardSample
 from tui_train.facts.machine import probe
+from tui_train.facts.other_machines.cluster import Cluster
 from tui_train.facts.types import FactGap, Gpu, GpuProcess, GpuVerdict, PcieLink
 from tui_train.runner.queue.listing import CardInQueue
 
@@ -122,3 +124,16 @@ async def test_the_one_cause_of_all_cards_stands_above_them(seed, monkeypatch):
         shown = screen_text(pilot)
         cause, first_card = shown.index("has no CUDA, so none of the 3 GPUs"), shown.index("RTX 3090")
         assert shown.index(" GPUs ─") < cause < first_card
+
+
+async def test_f3_says_why_a_field_of_slurm_has_no_values(machine):
+    async with open_wizard(PRETRAIN_KEY) as pilot:
+        pilot.app.edits.set_profile(profile({"hardware.scheduler": "slurm"}))
+        await wait_for_workers(pilot)
+        silent = Cluster(problem="sinfo: no")
+        pilot.app.facts = msgspec.structs.replace(pilot.app.facts, scheduler="slurm", cluster=silent)
+        await go_to_fields(pilot, "slurm.partition")
+        await press_keys("f3")(pilot)
+        words = "The cluster does not answer, so nothing is known for Partition: type it."
+        assert [notification.message for notification in pilot.app._notifications] == [words]
+        assert screen_text(pilot).count("sinfo: no") <= 1

@@ -348,6 +348,8 @@ async def test_the_key_of_a_fix_stays_when_another_finding_comes(machine, monkey
         ]
         await press_keys("f2")(pilot)
         assert pilot.app.profile == Profile(), "the first finding has gone, and no other took its key"
+        said = [notification.message for notification in pilot.app._notifications]
+        assert said == ["F2 fixes nothing now: the key of each finding stands beside it."]
         await press_keys("f6")(pilot)
         assert pilot.app.profile.recipe.warmup == 7
         await wait_for_text(pilot, "F2 ")
