@@ -184,9 +184,8 @@ In a row where a value is typed, letters are typed: there only the keys F1 to F5
 
     @property
     def keys_named_in_texts(self) -> tuple[str, ...]:
-        """Keys of the note beside NeMo's recipe, and of what is said where no Python can train."""
-        recipes = ("r", "n") if trainer_has_own_field(self.profile, "nemo") else ()
-        return (*recipes, *(("f4",) if any(finding.install for finding in self.findings()) else ()))
+        """Keys of the note beside NeMo's recipe."""
+        return ("r", "n") if trainer_has_own_field(self.profile, "nemo") else ()
 
     def lines_below_by_key(self, setup: Setup) -> Mapping[str, str]:
         """Return what the data holds, or that it is being read."""

@@ -361,6 +361,15 @@ async def test_a_reward_that_was_corrected_is_tried_again_by_enter(tuner, model,
         await wait_for_text(pilot, "● 3 Recipe")
 
 
+async def test_where_a_name_is_typed_a_python_can_be_installed_and_named(tmp_path, tuner):
+    tuner(packages={})
+    last_values("", chats(tmp_path))
+    async with on_backend() as pilot:
+        await wait_for_text(pilot, "✗ no model is chosen", "F2 Install TRL (3 to 8 GB)")
+        await press(pilot, "f4")
+        await wait_for_text(pilot, "Path of the Python that trains")
+
+
 async def test_what_is_being_installed_is_not_offered_again(tmp_path, tuner):
     tuner(packages={})
     last_values("", chats(tmp_path))
