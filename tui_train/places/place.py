@@ -3,7 +3,7 @@
 import shlex
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -12,7 +12,6 @@ from msgspec import Struct
 
 from tui_train.base.errors import CannotWrite, NoAnswer, TuiTrainError, Unavailable
 from tui_train.base.text import duration_text, visible
-from tui_train.facts.machine.child_process import ChildResult, run_child
 from tui_train.facts.other_machines import machine_files, remote
 from tui_train.facts.other_machines.slurm import read_cluster
 from tui_train.facts.types import Facts
@@ -267,20 +266,6 @@ class Place(Struct, frozen=True):
             return ask_removable_size(there)
         except RunFolderGone:
             return 0
-
-    # Programs
-
-    def run_child(
-        self,
-        command: Sequence[str],
-        seconds: float,
-        variables: Mapping[str, str],
-        is_cancelled: Callable[[], bool] = lambda: False,
-    ) -> ChildResult:
-        """Run a program there for one answer, with these changes to the environment and all the memory it takes."""
-        if self.host:
-            return remote.run_on_machine(self.address, command, seconds, variables, is_cancelled)
-        return run_child(command, seconds, variables, is_cancelled=is_cancelled, memory_limit=0)
 
     def refuse_if_active(self, run: RunFolder) -> None:
         """Raise Unavailable where a run trains, or left processes; a host that has its very folder is asked."""

@@ -10,6 +10,7 @@ from tui_train.actions.doctor.short_runs import ShortRunContext
 from tui_train.base.text import visible
 from tui_train.facts.gpus.capability import do_all_support_bf16
 from tui_train.facts.machine.child_process import RUN_PROGRAM_TEXT_CODE
+from tui_train.facts.other_machines.remote import run_on_machine
 from tui_train.facts.types import Gpu, GpuVerdict
 from tui_train.memory.data_defaults import make_setup
 from tui_train.profile.types import Profile
@@ -125,7 +126,8 @@ def run_matrix_products(
         "CUDA_VISIBLE_DEVICES": gpu_uuid,
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
     }
-    result = run_context.place.run_child(
+    result = run_on_machine(
+        run_context.place.address,
         [python, "-B", "-c", RUN_PROGRAM_TEXT_CODE, program, str(seconds)],
         _DEADLINE_SECONDS + seconds,
         variables,

@@ -285,7 +285,7 @@ def run_on_machine(  # noqa: PLR0913 - each has a default but three
     *,
     asking_host: str | None = None,
 ) -> ChildResult:
-    """Run a program on a host for one answer; where there is none, the result says why."""
+    """Run a program on a host (empty: this machine) for one answer; where there is none, the result says why."""
     question = {"do": "child", "command": tuple(command), "seconds": seconds, "variables": variables or {}}
     try:
         answer = ask_host(
