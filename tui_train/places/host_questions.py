@@ -6,6 +6,7 @@ import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -332,7 +333,4 @@ def _ask_at_length(
 
 def run_command_on(host: str) -> Callable[[Sequence[str], float], ChildResult]:
     """Return a function that runs a command on a host within so many seconds; empty for this machine."""
-    if not host:
-        return run_child
-    address = host_address(host)
-    return lambda command, seconds: remote.run_on_machine(address, command, seconds)
+    return partial(remote.run_on_machine, host_address(host)) if host else run_child

@@ -4,6 +4,7 @@ import math
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import NamedTuple
 
 import msgspec
@@ -11,7 +12,6 @@ import msgspec
 from tui_train.base.errors import Unavailable
 from tui_train.base.text import visible
 from tui_train.facts.machine import container_images
-from tui_train.facts.machine.child_process import ChildResult
 from tui_train.facts.other_machines.remote import (
     CARDS_SURVEY_QUESTION,
     HostSurvey,
@@ -64,10 +64,7 @@ def probe_hosts(
         answer = _answer_of_survey(host, survey, asking)
         if container.engine == "none":
             return answer
-
-        def run(command: Sequence[str], seconds: float) -> ChildResult:
-            return run_on_machine(host, command, seconds, asking_host=asking_host)
-
+        run = partial(run_on_machine, host, asking_host=asking_host)
         absent = ContainerEngine(name=container.engine, problem=_NO_ENGINE)
         engine = next((each for each in container_images.read_engines(run) if each.name == container.engine), absent)
         image = None if engine.problem else container_images.inspect_image(engine.name, container.image, run)
