@@ -181,7 +181,7 @@ def _run_nemo_program(
     with tempfile.TemporaryDirectory(prefix="tui-train-") as folder:
         quiet = {"NEMORUN_HOME": folder, "PYTHONWARNINGS": "ignore", "PYTHONUNBUFFERED": "1", "HF_HUB_OFFLINE": "1"}
         with closing(SentProgram("", interpreter, f"nemo/{program}", request, quiet, memory_limit=memory)) as child:
-            while line := child.read_line(math.inf):
+            while (line := child.read_line(math.inf)) is not None:
                 try:
                     last = msgspec.convert(line, NemoChildProgress)
                 except msgspec.ValidationError:
