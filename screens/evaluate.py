@@ -75,8 +75,9 @@ class EvaluateScreen(WizardScreen):
     HELP = """Evaluate
 
 Result and base model are scored on the same rows: those that the run kept for evaluations, or those of a file. On each
-row one of them is better, or both are equal, which does not count. The result is called better, or worse, only where it
-is so on more, or fewer, than half of the rows even with the error of so few rows (the 95 % interval).
+row one of them is better, or both are equal, which does not count. The verdict is better only where the result wins
+more than half of the rows, worse only where it wins fewer, and both only where chance does not explain that (the whole
+95 % interval lies on that side of 50 %).
 
   d       score the rows of a file
   s       score in another way: the loss, exact answers, a regular expression, a function of yours, or a benchmark of
@@ -133,7 +134,8 @@ On the command line, tui-train evaluate also compares with another run, or a run
         worker = get_current_worker()
 
         def show_progress(what: str, done: int, count: int) -> None:
-            self.call_unless_cancelled(self._show_progress, f"loading {what}" if what else "", done, count)
+            loading = f"loading {display_path(what)}" if what else ""
+            self.call_unless_cancelled(self._show_progress, loading, done, count)
 
         try:
             if not self._own_scoring:

@@ -52,7 +52,6 @@ _HINT_BY_WEIGHTS_KIND = {
     "adapter": "m merges the adapter with its base model, x exports it, p publishes it.",
     "model": "x exports the model for Ollama, llama.cpp or vLLM, p publishes it.",
 }
-_PROPOSED_FOLDER_TEXT = "One in the folder of this run is proposed."
 _SCORES_HINT = "It gives scores, no text: there is nothing to try or to export. p publishes it."
 
 
@@ -278,10 +277,10 @@ On the command line: tui-train result, try, evaluate, merge, export-model and pu
             return merge_result_lines(merge_adapter(self.run, folder, options, report.say, report.is_cancelled))
 
         folder, names = display_path(str(self.run.path)), names_in_local_folder
-        title = f"Merge into which new folder? {_PROPOSED_FOLDER_TEXT}"
+        title = "Merge into which new folder?"
         if host := host_of_result(self.run):
             folder, names = read_run_location(self.run.path).folder, RemoteFolderNames(host_address(host))
-            title = f"Merge into which new folder on {visible(host)}? {_PROPOSED_FOLDER_TEXT}"
+            title = f"Merge into which new folder on {visible(host)}?"
         self._ask_for_folder(title, f"{folder}/merged", names, _FolderJob("Merge", "merged", make))
 
     def action_export(self) -> None:
@@ -304,8 +303,7 @@ On the command line: tui-train result, try, evaluate, merge, export-model and pu
 
             folder = f"{display_path(str(self.run.path))}/{options.server}"
             job = _FolderJob("Export", "exported", make)
-            question = f"Write into which new folder? {_PROPOSED_FOLDER_TEXT}"
-            self._ask_for_folder(question, folder, names_in_local_folder, job)
+            self._ask_for_folder("Write into which new folder?", folder, names_in_local_folder, job)
 
         self.ask_choice("For which server?", _SERVERS, chosen)
 

@@ -143,13 +143,13 @@ class LogPane(Vertical):
 
     def _show_search_update(self, update: SearchUpdate) -> None:
         shown = visible(self._expression)
-        self._status_text = f"searching {shown}: {update.percent} %, esc stops it"
+        self._status_text = f"searching {shown}: {update.percent} %, Esc stops it"
         if update.error:
             self._status_text = ""
             self._report_bad_expression(update.error)
         elif update.hit is not None:
             self._hit = update
-            self._status_text = f"/{shown}" + (", from the other end" if update.around else "")
+            self._status_text = f"/{shown}" + (", continued from the other end" if update.around else "")
             self._view.show_hit(LogHit(update.hit, update.spans))
         elif update.done:
             self._status_text = f"no line matches {shown}"
@@ -207,7 +207,7 @@ class LogPane(Vertical):
         except (OSError, ValueError) as error:
             self.notify(f"The search cannot be started: {error}", severity="error", markup=False)
             return
-        self._status_text = f"searching {visible(self._expression)}, esc stops it"
+        self._status_text = f"searching {visible(self._expression)}, Esc stops it"
         self._post_search_updates(self._search)
         self._show_title_and_position()
         self.refresh_bindings()

@@ -38,6 +38,7 @@ def outcome_lines(
     final = bool(run_result and weights and run_result.source != "checkpoint")
     if output and run_result and weights and final:
         when = f", {run_result.weights_origin_text}" if run_result.source == "stopped" else ""
+        when += ", in the run folder" if weights.path.startswith(f"{output.folder}/") else ""
         folder = str(Path(output.fetched).parent) if output.fetched else output.folder
         note = _weights_note(weights, when)
         lines.append(_path_line(weights.kind.capitalize(), _short_path(weights.path, folder), note, width))
@@ -55,8 +56,9 @@ def outcome_lines(
         more = f"   and {len(others)} more" if others else ""
         lines.append(_path_line("Saved", _short_path(first, output.folder), more, width))
     elif output and not final and output.output:
-        what, remedy = (output.awaited, "") if output.awaited else ("known file", "; save_pretrained leaves a model")
-        saved = styled((f"no {what} in ", MUTED), _short_path(output.output, output.folder), (remedy, MUTED))
+        folder = _short_path(output.output, output.folder)
+        lacking = f"{output.awaited} in {folder}" if output.awaited else "model by save_pretrained, no new weights"
+        saved = styled("nothing: ", (f"no {lacking}", MUTED))
         lines.append(_labelled_line("Saved", saved, width))
     words = Content("   ").join([styled((key, KEY_STYLE), f" {word}") for key, word in keys])
     lines += [_labelled_line("Next", words, width)] if keys else []

@@ -93,7 +93,7 @@ def test_scores_that_are_no_numbers_or_come_twice_are_kept_once(tmp_path):
 def test_pairs_are_no_loss_and_odd_rows_and_other_tokenizers_do_not_count():
     rows = [RowScores(SideScore("result", 0, 3, 8, pair=True), SideScore("other", 0, -1, 8, pair=True))]
     pairs = Evaluation(by="loss", other_name="base", rows=tuple(rows), usable_rows=1)
-    assert mean_score_texts(pairs) == ("lead of the chosen answer", "3", "-1")
+    assert mean_score_texts(pairs) == ("log-probability of chosen minus rejected answer", "3", "-1")
     other = RowScores(SideScore("result", 0, -20, 10), SideScore("other", 0, -20, 5))
     assert Evaluation(by="loss", other_name="base", rows=(other,), usable_rows=1).mean_scores == (2.0, 2.0)
     scores = [SideScore("result", 4, 0, odd="row 5 has no answer"), SideScore("other", 4, 0, odd="row 5 has no answer")]

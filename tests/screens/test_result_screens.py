@@ -128,7 +128,7 @@ async def test_a_run_of_an_own_script_says_what_would_be_seen_of_it(machine, tmp
     run = run_of_own_script(tmp_path)
     (tmp_path / "made/model.pt").unlink()
     async with make_wizard(str(run.path)).run_test(size=(80, 24)) as pilot:
-        await wait_for_text(pilot, "no known file in", "; save_pretrained leaves a model")
+        await wait_for_text(pilot, "nothing: no model by save_pretrained, no new weights")
 
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 40), (160, 50)], ids=str)

@@ -15,11 +15,11 @@ def mean_score_texts(evaluation: Evaluation) -> tuple[str, str, str]:
     """Return what is compared, and its mean for the result and for the other side."""
     result, other = evaluation.mean_scores
     if evaluation.is_of_pairs:
-        return "lead of the chosen answer", f"{result:.4g}", f"{other:.4g}"
+        return "log-probability of chosen minus rejected answer", f"{result:.4g}", f"{other:.4g}"
     if evaluation.by == "loss":
         return "loss per token", loss_text(result), loss_text(other)
     if evaluation.by == "function":
-        return "mean grade", f"{result:.4g}", f"{other:.4g}"
+        return "mean score", f"{result:.4g}", f"{other:.4g}"
     if evaluation.tasks:
         groups = dict.fromkeys(row.result.group for row in evaluation.rows)
         label = next(iter(groups)) if len(groups) == 1 else f"mean of {quantity(len(groups), 'task')}"

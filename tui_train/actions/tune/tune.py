@@ -178,7 +178,7 @@ def result_sentence(state: TuningState) -> str:
     if state.setting_in_progress:
         return "Stopped before a trial was timed."
     if not state.trials:
-        return "Nothing that could be tried fits by the estimate."
+        return "By the estimate none of the settings fits into the memory."
     last = state.trials[-1]
     why = visible(last.why or last.outcome).rstrip(".")
     return f"No trial could be timed: {why}. Its log: {visible(last.log) or 'none'}"

@@ -246,7 +246,7 @@ def send(profile: str, **options: Any) -> None:
 @RUN_ARGUMENT
 @click.option("--checkpoints", is_flag=True, help="Fetch its checkpoints too.")
 def fetch(run: str, **options: Any) -> None:
-    """Copy what RUN made from its host into its folder here."""
+    """Copy what RUN made from the host on which it ran into its folder here."""
     from tui_train.cli.runs import runs
 
     runs.fetch_results_and_report(run, **options)
@@ -417,7 +417,7 @@ def evaluate(  # noqa: PLR0913 - those that EvaluationOptions does not have by t
 ) -> None:
     """Tell whether RUN made its model better, on rows that it did not learn: exit code 0 if so, 2 if worse, else 1.
 
-    The same evaluation again goes on where it was broken off.
+    An evaluation that was interrupted continues when the same command is given again.
     """
     from tui_train.actions.evaluate import EvaluationOptions
     from tui_train.cli.results import evaluate
