@@ -31,6 +31,7 @@ from tui_train.base.errors import BadInput, Unavailable
 from tui_train.base.text import number_ranges_text, sparkline, text_table, truncated_text
 from tui_train.cli.app import cli
 from tui_train.cli.plans.plans import apply_edits, apply_fixes_of_errors
+from tui_train.cli.runs.runs import run_table_text
 from tui_train.diagnose.log_reader import read_log_lines
 from tui_train.diagnose.remedy_texts import innermost_user_frame
 from tui_train.diagnose.run_diagnosis import diagnose_run
@@ -170,6 +171,24 @@ def test_equal_cards_are_one_row_at_a_terminal():
     assert max(map(len, tables.splitlines())) <= 80
     whole = plain_text.facts_text(many, many.toolchains[0], ())
     assert all(card.uuid in whole for card in many.machine.gpus), "a program reads all of them"
+
+
+def test_notes_for_which_a_table_of_runs_has_no_room_stand_below_their_runs():
+    rows = [
+        ("run", "state", "started", "took", "note"),
+        ("20261127-1-a", "finished, loss is NaN", "18:20", "11 s", "too high"),
+    ]
+    rows += [("20261127-2-b", "stopped", "18:21", "7 s", "")]
+    assert run_table_text(rows, None).splitlines()[0].endswith("note")
+    assert run_table_text(rows, 54).splitlines() == [
+        "run           state                  started  took",
+        "20261127-1-a  finished, loss is NaN  18:20    11 s",
+        "  too high",
+        "20261127-2-b  stopped                18:21    7 s",
+    ]
+    assert run_table_text(rows, 45).splitlines()[:2] == [
+        "run           state                  took", "20261127-1-a  finished, loss is NaN  11 s",
+    ]  # fmt: skip
 
 
 def test_pythons_are_a_few_lines_each_where_the_table_is_too_wide():

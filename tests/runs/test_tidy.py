@@ -283,8 +283,9 @@ def test_a_run_is_found_by_its_profile():
     assert run_folders.find_run("mine") == newest
     assert run_folders.find_run("again") == run_folders.find_run("other") == renamed
     assert said("logs", "mine") == said("logs", newest.name)
-    with pytest.raises(NotFound):
+    with pytest.raises(NotFound, match="mine is the name of a profile, and this takes a run") as refused:
         run_folders.find_run("mine", by_profile=False)
+    assert newest.name in refused.value.remedy
 
 
 def test_stop_last_ends_the_newest_live_run(live):

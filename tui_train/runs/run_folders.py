@@ -282,16 +282,23 @@ def find_run(reference: str, *, by_profile: bool = True) -> RunFolder:
         )
     if reference and is_run_folder(Path(reference)):
         return RunFolder(Path(reference).absolute())
-    if (
-        by_profile
-        and reference
-        and (newest := next((run for run in every_run if _is_run_of_profile(run, reference)), None))
-    ):
+    if newest := _newest_run_of_profile(every_run, reference, is_meant=by_profile):
         return newest
     named = _run_name_and_step(reference)
     if named and any(named[0] == "last" or run.name.startswith(named[0]) for run in every_run):
         raise _not_a_whole_run(reference, named[0])
     raise NoSuchRun(f"there is no run {visible(reference)}", "See `tui-train runs`.")
+
+
+def _newest_run_of_profile(runs: Sequence[RunFolder], profile: str, *, is_meant: bool) -> RunFolder | None:
+    """Return the newest run of a profile, None for none; NoSuchRun where a profile's name is not meant."""
+    newest = next((run for run in runs if profile and _is_run_of_profile(run, profile)), None)
+    if newest and not is_meant:
+        raise NoSuchRun(
+            f"{visible(profile)} is the name of a profile, and this takes a run",
+            f"Name one by its id: {visible(newest.name)} is the newest, `tui-train runs` lists all.",
+        )
+    return newest
 
 
 def count_runs_of_profile(profile: str) -> int:

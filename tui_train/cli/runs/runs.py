@@ -1,6 +1,7 @@
 """`tui-train runs`, `stop` and `report`: list runs, end one, write its archive."""
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -9,7 +10,7 @@ from msgspec import UnsetType
 
 from tui_train.base.errors import TuiTrainError, Unavailable
 from tui_train.base.own_command import own_command
-from tui_train.base.text import loss_text, size_text, text_table, visible
+from tui_train.base.text import loss_text, size_text, text_table, truncated_text, visible
 from tui_train.cli import answers
 from tui_train.cli.printing import aligned_table_text, print_json, terminal_width_or_none
 from tui_train.facts.other_machines import machine_files
@@ -48,17 +49,32 @@ def print_runs(host: str, *, as_json: bool) -> None:
     if as_json:
         print_json([_listed_run_data(listed, is_here=not host) for listed in listing])
     elif listing:
-        rows, width = _run_rows(listing, are_here=not host), terminal_width_or_none()
-        short = [row[:-1] for row in rows] if rows[0][-1] == "note" else rows  # notes may be cut
-        if width and max(map(len, text_table(short).splitlines())) > width:
-            rows = [(*row[:_STARTED_COLUMN], *row[_STARTED_COLUMN + 1 :]) for row in rows]
-        click.echo(text_table(rows, width, keeps_names=True))  # an id that is cut names no run
+        click.echo(run_table_text(_run_rows(listing, are_here=not host), terminal_width_or_none()))
         for listed in listing:
             if listed.damage:
                 where = visible(host or str(listed.run.path))
                 click.echo(f"! {visible(listed.run.name)} is damaged: {listed.damage}\n  See {where}.", err=True)
     else:
         click.echo(f"No runs on {visible(host)}." if host else f"No runs yet. Start one: {own_command()} quickstart")
+
+
+def run_table_text(rows: Sequence[tuple[str, ...]], width: int | None) -> str:
+    """Return the runs as a table; where there is no room for the notes, each stands in a line below its run."""
+    notes = [""] * len(rows)
+    if rows[0][-1] == "note" and not _fits(rows, width):
+        notes = ["", *(row[-1] for row in rows[1:])]
+        rows = [row[:-1] for row in rows]
+    if not _fits(rows, width):
+        rows = [(*row[:_STARTED_COLUMN], *row[_STARTED_COLUMN + 1 :]) for row in rows]
+    # An id that is cut names no run.
+    lines = text_table(rows, width, keeps_names=True).splitlines()
+    indent = "  "
+    below = [indent + truncated_text(note, (width or 0) - len(indent)) if note else "" for note in notes]
+    return "\n".join(text for pair in zip(lines, below, strict=True) for text in pair if text)
+
+
+def _fits(rows: Sequence[tuple[str, ...]], width: int | None) -> bool:
+    return width is None or max(map(len, text_table(rows).splitlines())) <= width
 
 
 def _refresh_and_list_runs() -> tuple[ListedRun, ...]:
