@@ -89,17 +89,17 @@ Start a training, or open a run or a profile. A run continues when you leave. Pa
 or a command that trains to begin with it: data and models open a fine-tune, a .py file a script, a .toml file its
 profile.
 
-d, i, s and c take all marked runs, or the one under the cursor where none is marked. Other keys take that one alone.
-
 ↑ ↓ PgUp PgDn   move; Tab goes to the next panel
   Enter           open a run; begin with a profile
   /               filter: only runs with these words: name, model,
                   data, state, note, or a setting's value
                   (rate=2e-4); Esc shows all again
   n               new training: fine-tune, own script,
-                  a small one to see it work, or a path
-  b               group the runs by profile; again: newest first
-  Space           mark a run; Esc takes all marks away
+                  a small one to see it work, or a path or
+                  a command
+  b               group the runs by profile; again: by age
+  Space           mark a run: d, i, s and c then take all marked
+                  ones; Esc takes the marks away
   c               compare the marked runs
 
 A run

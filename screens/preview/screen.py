@@ -47,8 +47,8 @@ w        start it once its GPUs are free; who asked first on this machine
 a        a sweep: one run for each of several values of a setting, or of an
          argument of your script, one after the other, or side by side where
          more GPUs of that kind are free
-F2       fix the first finding; F6 to F9 fix those after it. With an error
-         (✗) nothing can be started
+F2       make the fix beside which F2 stands; F6 to F9 those of the other
+         findings. With an error (✗) nothing can be started
 s        save these settings as a profile; runs have its name
 f        the files that Enter runs and e writes. They need bash, coreutils and
          the training's Python, nothing of this program

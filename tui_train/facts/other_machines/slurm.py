@@ -104,7 +104,7 @@ def planned_machine(this_machine: Machine, cluster: Cluster, partition_names: st
     """
     if cluster.problem:
         gap = FactGap(
-            "The cluster is not known", cluster.problem, "It is planned for nodes like the machine that submits."
+            "The cluster is not known", cluster.problem, "The plan assumes nodes like the machine that submits."
         )
         return msgspec.structs.replace(this_machine, gaps=(gap, *this_machine.gaps))
     where = " or ".join(part.name for part in find_partitions(cluster, partition_names)) or partition_names
