@@ -260,7 +260,7 @@ def test_a_name_in_doubt_is_offered_and_its_value_goes_through_the_recipe(tmp_pa
     chosen = script(tmp_path, TEXT, trainer__arguments=("d",))
     offered = {one.argument: one for one in seen(chosen) if one.level == "note" and one.argument}
     assert set(offered) == {"--eta", "--bs"}
-    assert offered["--eta"].change.title == "link --eta to the learning rate"
+    assert offered["--eta"].change.title == "use --eta as the learning rate"
     # Its row asks, and names the key that answers.
     source = read(chosen).sources[chosen.trainer.script]
     group = make_own_arguments_group(
