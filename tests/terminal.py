@@ -55,6 +55,8 @@ def go_to_recipe(terminal: Terminal) -> None:
     terminal.wait_for_any("See it work")
     terminal.press("\r", "● 1 Hardware")
     terminal.press("\r", "● 2 Backend")
+    terminal.wait_for_any("▌Model")
+    terminal.press("\x1b[A", "▌Trainer")
     terminal.press("\x1b[C", "Pretrain a new one")
     terminal.press("\r", "● 3 Recipe")
 

@@ -12,7 +12,7 @@ import pytest
 import warm
 from jsonschema import Draft202012Validator
 from msgspec import structs
-from support import run_cli
+from support import run_cli, set_variables
 from training_results import LOG_LINES, ended_run, run_that_left
 
 from tui_train.actions.evaluate import (
@@ -161,7 +161,7 @@ def base_run(tmp_path, models):
 def test_answers_that_are_known_tell_the_better_model_from_the_worse_and_from_itself(
     full_run, base_run, rows_file, monkeypatch
 ):
-    monkeypatch.setattr("os.environ", {**os.environ, **OFFLINE})
+    set_variables(monkeypatch, OFFLINE)
     data = rows_file({f"What is {number}?": "It is." for number in range(12)})
     first = evaluate_run(base_run, EvaluationOptions(data=(data,), by="exact", max_answer_tokens=12))
     assert first.verdict == "no difference", "neither says that"
@@ -179,7 +179,7 @@ def test_answers_that_are_known_tell_the_better_model_from_the_worse_and_from_it
 
 @pytest.mark.whole
 def test_an_evaluation_that_was_broken_off_goes_on_and_another_one_begins_anew(full_run, rows_file, monkeypatch):
-    monkeypatch.setattr("os.environ", {**os.environ, **OFFLINE})
+    set_variables(monkeypatch, OFFLINE)
     options = EvaluationOptions(data=(rows_file({f"What is {number}?": "It is." for number in range(6)}),))
     done = []
     with pytest.raises(AnswerCancelled):
@@ -198,7 +198,7 @@ def test_an_evaluation_that_was_broken_off_goes_on_and_another_one_begins_anew(f
 
 @pytest.mark.whole
 def test_rows_that_the_run_learned_are_told(full_run, rows_file, monkeypatch):
-    monkeypatch.setattr("os.environ", {**os.environ, **OFFLINE})
+    set_variables(monkeypatch, OFFLINE)
     (full_run.path / "data").mkdir()
     data = rows_file({"What is 1?": "It is one.", "What is 2?": "It is two."})
     learned = Path(data).read_text().splitlines(keepends=True)
@@ -211,7 +211,7 @@ def test_rows_that_the_run_learned_are_told(full_run, rows_file, monkeypatch):
 
 @pytest.mark.whole
 def test_an_odd_row_is_told_and_bad_answers_are_not_counted(full_run, tmp_path, monkeypatch):
-    monkeypatch.setattr("os.environ", {**os.environ, **OFFLINE})
+    set_variables(monkeypatch, OFFLINE)
     file, told = tmp_path / "rows.jsonl", []
     long = {"prompt": "a" * 300, "completion": "b"}
     file.write_text("".join(json.dumps(row) + "\n" for row in ({"prompt": "a", "completion": "b"}, long)))
@@ -250,7 +250,7 @@ def by_name(prompts, **given):
 
 @pytest.mark.whole
 def test_a_reward_scores_answers_to_prompts_as_in_the_training(full_run, tmp_path, monkeypatch):
-    monkeypatch.setattr("os.environ", {**os.environ, **OFFLINE})
+    set_variables(monkeypatch, OFFLINE)
     rows = ({"prompt": [{"role": "user", "content": f"Say {n}"}], "target": n} for n in range(4))
     (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     (tmp_path / "beside.py").write_text("weight = 2")
@@ -374,7 +374,7 @@ def test_a_checkpoint_that_is_named_is_the_result(run_with_checkpoints):
 
 @pytest.mark.whole
 def test_the_best_checkpoint_is_found_and_told_from_the_result(run_with_checkpoints, base_run, rows_file, monkeypatch):
-    monkeypatch.setattr("os.environ", {**os.environ, **OFFLINE})
+    set_variables(monkeypatch, OFFLINE)
     data = rows_file({f"What is {number}?": "It is." for number in range(12)})
     first = evaluate_run(base_run, EvaluationOptions(data=(data,), by="exact", max_answer_tokens=8))
     rows_file({row.result.prompt: row.result.answer for row in first.rows})

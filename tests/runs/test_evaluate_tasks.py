@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from support import set_variables
 from training_results import LOG_LINES, ended_run
 from upload_hub import UploadHub
 
@@ -89,7 +90,7 @@ def task_programs():
 @pytest.fixture
 def task_run(tmp_path, models, monkeypatch):
     """A run whose output is a full model, and whose Python has lm-eval."""
-    monkeypatch.setattr("os.environ", {**os.environ, **ONLINE_NOWHERE})
+    set_variables(monkeypatch, ONLINE_NOWHERE)
     run = ended_run(tmp_path / "run", LOG_LINES, python=PYTHON, **{"trainer.model": str(models[0])})
     (run.path / "output").symlink_to(models[1])
     return run

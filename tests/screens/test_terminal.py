@@ -36,9 +36,9 @@ def test_from_home_to_a_finished_training_by_keys_alone(terminals):
     terminals.append(terminal := Terminal(NO_COLOR="1"))
     terminal.wait_for_any("See it work")
     for pressed, step, words in (
-        ("\r", "● 1 Hardware", "no GPU was found"), ("\r", "● 2 Backend", "Python, launcher"),
-        ("\x1b[C", "Pretrain a new one", "python, 1 process"), ("\r", "● 3 Recipe", "= 8 × accumulation 2"),
-        ("\r", "● 4 Preview", "Command"),
+        ("\r", "● 1 Hardware", "no GPU was found"), ("\r", "● 2 Backend", "▌Model"),
+        ("\x1b[A", "▌Trainer", "Python, launcher"), ("\x1b[C", "Pretrain a new one", "python, 1 process"),
+        ("\r", "● 3 Recipe", "= 8 × accumulation 2"), ("\r", "● 4 Preview", "Command"),
     ):  # fmt: skip
         terminal.press(pressed, step)
         terminal.wait_for_any(words)
