@@ -485,7 +485,11 @@ When a run ends while you watch, the terminal rings and shows a notification; TU
         """Ask what becomes of a live run; false when there is nothing to ask."""
         if not self.view.is_still_training:
             return False
-        answers = (("detach", "Leave it running; Home opens it again"), ("stop", "Stop it"), ("", "Stay here"))
+        answers = (
+            ("detach", "Leave it running, and quit; Home opens it again"),
+            ("stop", "Stop it, and quit"),
+            ("", "Stay here"),
+        )
 
         def leave(answer: str) -> None:
             if answer == "detach":
