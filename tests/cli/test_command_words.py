@@ -173,6 +173,13 @@ def test_equal_cards_are_one_row_at_a_terminal():
     assert all(card.uuid in whole for card in many.machine.gpus), "a program reads all of them"
 
 
+@pytest.mark.parametrize("group", [[], ["env"], ["hosts"], ["nemo"], ["profiles"], ["queue"], ["runs"]])
+def test_no_sentence_of_a_command_is_cut_in_the_help(group):
+    assert (
+        "..." not in CliRunner().invoke(cli, [*group, "--help"]).stdout.replace("RUN...", "").partition("Commands:")[2]
+    )
+
+
 def test_notes_for_which_a_table_of_runs_has_no_room_stand_below_their_runs():
     rows = [
         ("run", "state", "started", "took", "note"),

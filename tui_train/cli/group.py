@@ -173,6 +173,12 @@ class Group(_KnownToPrograms, click.Group):
 
     command_class = Command
 
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the commands with their full sentences, which click truncates."""
+        rows = [(name, command.get_short_help_str(limit=200)) for name, command in sorted(self.commands.items())]
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
+
 
 _DRY_RUN_PARAMETER = click.Option(
     ["--dry-run"],
@@ -206,12 +212,6 @@ class _CommandGroup(Group):
         )
         formatter.write_paragraph()
         formatter.write_text(f"Exit codes: {codes}. These end with the training's own code: {trained}.")
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """List the commands with their full sentences, which click truncates."""
-        rows = [(name, command.get_short_help_str(limit=200)) for name, command in sorted(self.commands.items())]
-        with formatter.section("Commands"):
-            formatter.write_dl(rows)
 
     def invoke(self, ctx: click.Context) -> None:
         try:
