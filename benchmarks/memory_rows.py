@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from tui_train.facts.models.dimensions import ModelDimensions, dimensions_by_name
+from tui_train.facts.models.dimensions import ModelDimensions, find_known_dimensions
 from tui_train.facts.types import Facts, Gpu, Machine, Toolchain
 from tui_train.memory.types import ALL_LORA_TARGETS, ATTENTION_LORA_TARGETS, MemoryEstimate, MemorySettings
 from tui_train.profile import fields
@@ -68,7 +68,7 @@ def read_cases(path: Path) -> Iterator[Case]:
             if measured and source == "Lightning-AI/litgpt":
                 # It prints bytes / 1e9.
                 measured *= 1e9 / GIB
-            model = dimensions_by_name(row["model"])
+            model = find_known_dimensions(row["model"])
             case = Case(row=row, source=source, model=model, measured=measured, counts=counts)
             case = msgspec.structs.replace(case, on_card=float(smi) if both else None)
             how = SETTINGS_READER_BY_SOURCE.get(source, settings_by_row_alone)(row)

@@ -134,10 +134,10 @@ class WizardScreen(Screen[None]):
         """
         answers = (("", "No, let it run"), ("stop", "Stop it and all its processes"))
         dialog = self.ask_choice(f"{question}\n\nReading its checkpoints …", answers, lambda _answer: stop())
-        self._attend_stop_question(run, question, dialog)
+        self._update_and_close_stop_question(run, question, dialog)
 
     @work(thread=True, exclusive=True, group="ask-stop")
-    def _attend_stop_question(self, run: "RunFolder", question: str, dialog: "ChoiceDialog") -> None:
+    def _update_and_close_stop_question(self, run: "RunFolder", question: str, dialog: "ChoiceDialog") -> None:
         """Show what a stop would leave, and close the question when the run ends."""
         from tui_train.runs.status import may_training_still_write, read_status
         from tui_train.views.run_ends import stop_consequence_text

@@ -13,7 +13,7 @@ from textual.worker import get_current_worker
 from tui_train.actions.doctor.communication_fixes import examine_communication
 from tui_train.actions.doctor.short_runs import ShortRunContext, ShortRunObserver
 from tui_train.base.errors import TuiTrainError
-from tui_train.base.text import as_sentence, visible
+from tui_train.base.text import capitalised, visible
 from tui_train.facts.machine.communication_tests import Examination, Exchange
 from tui_train.profile.changes import Change
 from tui_train.setup.setup import Setup
@@ -39,7 +39,7 @@ Where they do not reach each other, what may help is tried as well, the cheapest
 {MAX_TEST_SECONDS:.0f} s and leaves nothing.
 Enter takes the change with which it worked; Ctrl+Z takes it back. Esc ends the test and goes back."""
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("enter", "next", "Next", key_display="Enter"),
+        Binding("enter", "use_fix_or_go_back", "Next", key_display="Enter"),
         Binding("escape", "app.back", "Back", key_display="Esc"),
     ]
 
@@ -71,9 +71,9 @@ Enter takes the change with which it worked; Ctrl+Z takes it back. Esc ends the 
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Enter does nothing while it tests."""
-        return action != "next" or not self._is_testing
+        return action != "use_fix_or_go_back" or not self._is_testing
 
-    def action_next(self) -> None:
+    def action_use_fix_or_go_back(self) -> None:
         """Apply the change that helped, and go back."""
         if self._examination and (change := self._examination.proven_fix):
             self.app.screen_stack[-2].post_message(ApplyFix(change))
@@ -87,7 +87,7 @@ Enter takes the change with which it worked; Ctrl+Z takes it back. Esc ends the 
             examination = examine_communication(setup.profile, run_context, MAX_TEST_SECONDS)
         except TuiTrainError as error:
             self.call_unless_cancelled(
-                self._show_result, None, visible(f"{as_sentence(error.message)}. {error.remedy}")
+                self._show_result, None, visible(f"{capitalised(error.message)}. {error.remedy}")
             )
             return
         text = examination_text(setup, examination, with_fix=False)

@@ -16,11 +16,11 @@ from tui_train.actions.evaluate import Evaluation, EvaluationOptions, NoHeldOutR
 from tui_train.actions.host_result import host_of_result
 from tui_train.actions.result_child import AnswerCancelled, ModelCodeNotTrusted
 from tui_train.base.errors import TuiTrainError
-from tui_train.base.text import as_sentence, display_path, grouped_digits, visible
+from tui_train.base.text import capitalised, display_path, grouped_digits, visible
 from tui_train.facts.machine.folder_names import RemoteFolderNames, names_in_local_folder
 from tui_train.profile.hosts import host_address
 from tui_train.runs.run_folders import RunFolder
-from tui_train.views.evaluation import mean_score_texts, sample_texts, verdict_text
+from tui_train.views.evaluation import differing_sample_texts, mean_score_texts, verdict_text
 
 from .base import WizardScreen
 from .run.run_state import whole_minutes_text
@@ -121,7 +121,7 @@ On the command line, tui-train evaluate also compares with another run, or a run
 
     def _begin(self) -> None:
         self._chosen_before[self.run.path] = replace(self._options, trusts_model_code=False)
-        self._title = _title(self._options)
+        self._evaluation_title = _evaluation_title(self._options)
         self._needs_own_code, self._pace_start = False, None
         what = "lm-eval reads its tasks and downloads their data" if self._options.tasks else "Scoring"
         self.query_one(Hint).show_text(Content(f"{what}, on the machine that trained it. Esc ends it and goes back."))
@@ -141,7 +141,7 @@ On the command line, tui-train evaluate also compares with another run, or a run
             if not self._own_scoring:
                 own, host = default_scoring(self.run), host_of_result(self.run)
                 options = replace(options, by=options.by or own)
-                self.call_unless_cancelled(self._take_own_scoring, own, host)
+                self.call_unless_cancelled(self._take_scoring_of_run, own, host)
             evaluation = evaluate_run(self.run, options, show_progress, lambda: worker.is_cancelled)
         except AnswerCancelled:
             return
@@ -150,15 +150,15 @@ On the command line, tui-train evaluate also compares with another run, or a run
         else:
             self.call_unless_cancelled(self._show_evaluation, evaluation)
 
-    def _take_own_scoring(self, own: str, host: str) -> None:
+    def _take_scoring_of_run(self, own: str, host: str) -> None:
         self._own_scoring, self._host = own, host
         if not self._options.by:
             self._options = replace(self._options, by=own)
-            self._title = _title(self._options)
+            self._evaluation_title = _evaluation_title(self._options)
             self._show_progress("starting", 0, 0)
 
     def _show_progress(self, what: str, done: int, count: int) -> None:
-        title = self._title
+        title = self._evaluation_title
         if what:
             words = styled(LIVE_MARK, f" {what} …")
             self.query_one("#result", Lines).show(lambda width: [heading("Evaluate", title, width), words])
@@ -176,7 +176,7 @@ On the command line, tui-train evaluate also compares with another run, or a run
         self.query_one("#result", Lines).show(lines)
 
     def _show_evaluation(self, evaluation: Evaluation) -> None:
-        title = self._title
+        title = self._evaluation_title
         self.query_one("#result", Lines).show(lambda width: evaluation_lines(evaluation, title, width))
         self.query_one(Hint).show_text(Content("d: score the rows of another file. s: another way to score."))
 
@@ -188,7 +188,7 @@ On the command line, tui-train evaluate also compares with another run, or a run
         elif isinstance(error, NoHeldOutRows):
             remedy = words_on_screen("Press d and name a file with other rows. " + _KEEP_ROWS_TEXT)
         remedy = with_words_for_options(remedy, _KEY_BY_OPTION)
-        title, words = self._title, f" {visible(as_sentence(error.message))}. {visible(remedy)}"
+        title, words = self._evaluation_title, f" {visible(capitalised(error.message))}. {visible(remedy)}"
 
         def lines(width: int) -> list[Content]:
             shown = [heading("Evaluate", title, width), *styled(FAILED_MARK, words).wrap(max(1, width))]
@@ -261,7 +261,7 @@ On the command line, tui-train evaluate also compares with another run, or a run
             self.query_one(Hint).show_text(styled(FAILED_MARK, " The evaluation has ended; Esc goes back."))
 
 
-def _title(options: EvaluationOptions) -> str:
+def _evaluation_title(options: EvaluationOptions) -> str:
     if options.tasks:
         return f"on {visible(', '.join(options.tasks))}"
     rows = display_path(options.data[0]) if options.data else "rows that the run did not train on"
@@ -295,7 +295,7 @@ def evaluation_lines(evaluation: Evaluation, title: str, width: int) -> list[Con
     verdict = styled(_MARK_BY_VERDICT[evaluation.verdict], f" {verdict_text(evaluation)}")
     lines += [Content(), heading("Verdict", evaluation.verdict, width), *verdict.wrap(width)]
     lines += styled((visible(evaluation.note), "$warning")).wrap(width) if evaluation.note else []
-    for number, sample in enumerate(sample_texts(evaluation, _MAX_SAMPLES)):
+    for number, sample in enumerate(differing_sample_texts(evaluation, _MAX_SAMPLES)):
         lines += [Content(), heading("Answers", "that differ", width)] if not number else [Content()]
         for name, text in sample:
             lines += labelled_lines(name.capitalize(), visible(text), width, _LABEL_WIDTH)

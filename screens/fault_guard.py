@@ -19,7 +19,7 @@ from textual.worker import NoActiveWorker, WorkerFailed, get_current_worker
 
 from tui_train.base.errors import TuiTrainError
 from tui_train.base.fault_log import record_fault
-from tui_train.base.text import as_sentence, visible
+from tui_train.base.text import capitalised, visible
 
 from .screen_words import words_on_screen
 from .themes import needs_plain_colours
@@ -131,7 +131,7 @@ class GuardedApp(App[int]):
     def show_error(self, error: TuiTrainError) -> None:
         """Show an error with its remedy."""
         self.notify(
-            visible(words_on_screen(f"{as_sentence(error.message)}. {error.remedy}")),
+            visible(words_on_screen(f"{capitalised(error.message)}. {error.remedy}")),
             severity="error",
             timeout=10,
             markup=False,

@@ -53,7 +53,7 @@ class SetProfile(Message):
 
     profile: "Profile"
     save_as_draft: bool = True
-    saved: bool = False
+    is_saved: bool = False
     run: "RunFolder | None" = None  # whose profile it is
 
 

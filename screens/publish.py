@@ -14,9 +14,9 @@ from textual.worker import get_current_worker
 from tui_train.actions.publish import Publication, PublishOptions
 from tui_train.actions.result_child import AnswerCancelled
 from tui_train.base.errors import TuiTrainError
-from tui_train.base.text import as_sentence, visible
+from tui_train.base.text import capitalised, visible
 from tui_train.runs.run_folders import RunFolder
-from tui_train.views.publication import make_card, publication_lines
+from tui_train.views.publication import make_model_card, publication_lines
 
 from .base import WizardScreen
 from .screen_words import with_words_for_options
@@ -90,7 +90,7 @@ On the command line: tui-train publish."""
         self._show_state(Content("Nothing is sent before you have seen what."))
         self.action_choose_repo()
 
-    def _begin(self) -> None:
+    def _prepare_publication(self) -> None:
         self._plan, self._card, self._failure = (), "", Content()
         self._confirmed, self._is_sending = Event(), False
         self._show_state(styled(LIVE_MARK, " reading the result, and asking the Hub …"))
@@ -103,7 +103,9 @@ On the command line: tui-train publish."""
         publication = None
         try:
             publication = Publication(self.run, repo, options, lambda: worker.is_cancelled)
-            card = make_card(publication, lambda name: show(self._show_state, styled(LIVE_MARK, f" hashing {name} …")))
+            card = make_model_card(
+                publication, lambda name: show(self._show_state, styled(LIVE_MARK, f" hashing {name} …"))
+            )
             show(self._show_plan, tuple(publication_lines(publication, card)), card)
             publication.refuse_unusable_hub()
             seen = "private" if publication.is_private else "public, for all to see"
@@ -130,7 +132,7 @@ On the command line: tui-train publish."""
 
     def _show_failure(self, error: TuiTrainError) -> None:
         remedy = with_words_for_options(error.remedy, _WORDS_BY_OPTION)
-        self._failure = styled(FAILED_MARK, f" {visible(as_sentence(error.message))}. {visible(remedy)}")
+        self._failure = styled(FAILED_MARK, f" {visible(capitalised(error.message))}. {visible(remedy)}")
         self._show_end(Content("r names another repository, or asks the Hub again; b names the base model."))
 
     def _show_end(self, words: Content) -> None:
@@ -186,7 +188,7 @@ On the command line: tui-train publish."""
                 # That one may be seen by all says nothing of another.
                 self._options = replace(self._options, public=self._options.public and repo == self._repo)
                 self._repo = repo
-                self._begin()
+                self._prepare_publication()
 
         self.ask_text(_REPO_QUESTION, self._repo, answered)
 
@@ -195,7 +197,7 @@ On the command line: tui-train publish."""
 
         def answered(base: str) -> None:
             self._options = replace(self._options, base=base.strip())
-            self._begin()
+            self._prepare_publication()
 
         question = "Which model of the Hugging Face Hub is the base? ORG/NAME (empty: as the run names it)"
         self.ask_text(question, self._options.base, answered)
@@ -203,7 +205,7 @@ On the command line: tui-train publish."""
     def action_toggle_public(self) -> None:
         """Make a new repository public, or private again."""
         self._options = replace(self._options, public=not self._options.public)
-        self._begin()
+        self._prepare_publication()
 
     def recover_from_failed_worker(self, worker_group: str) -> None:
         """Say that it ended."""

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import TYPE_CHECKING
 
-from tui_train.base.own_command import PROGRAM_NAME, with_own_command
+from tui_train.base.own_command import PROGRAM_NAME, with_runnable_commands
 
 from . import STEPS, load_step_module
 
@@ -24,8 +24,10 @@ def words_on_screen(text: str, profile: "Profile | None" = None) -> str:
 
     The labels are those of a profile, by default of a new one. What the user is to type keeps its keys.
     """
-    named = _key_pattern().sub(lambda match: _place_text(match, profile), text) if "." in text else text
-    return with_own_command(_LABEL_TWICE_PATTERN.sub(r"\g<label>\g<step>", named))
+    named = (
+        _profile_key_pattern().sub(lambda match: _label_and_step_text(match, profile), text) if "." in text else text
+    )
+    return with_runnable_commands(_LABEL_TWICE_PATTERN.sub(r"\g<label>\g<step>", named))
 
 
 def with_words_for_options(text: str, words_by_option: Mapping[str, str]) -> str:
@@ -49,7 +51,7 @@ def finding_on_screen(finding: "Finding", profile: "Profile") -> "Finding":
     return replace(finding, message=message, remedy=remedy, keys=keys, install=install)
 
 
-def _place_text(match: re.Match[str], profile: "Profile | None") -> str:
+def _label_and_step_text(match: re.Match[str], profile: "Profile | None") -> str:
     from tui_train.profile.types import Profile
     from tui_train.trainers import field_with_trainer_texts
 
@@ -63,7 +65,7 @@ def _place_text(match: re.Match[str], profile: "Profile | None") -> str:
 
 
 @cache
-def _key_pattern() -> re.Pattern[str]:
+def _profile_key_pattern() -> re.Pattern[str]:
     """Return what finds the key of a field, also with a value; no part of a path or of a longer name is one."""
     from tui_train.profile.fields import FIELDS
 
@@ -78,6 +80,6 @@ def _step_title_by_key() -> dict[str, str]:
     return {key: title for title, kind in kinds for key in kind.field_keys()}
 
 
-def is_told_on_recipe_alone(finding: "Finding") -> bool:
+def is_shown_on_recipe_alone(finding: "Finding") -> bool:
     """Return whether a finding only explains a row of Recipe, whose hint it is, and is not repeated elsewhere."""
     return finding.level == "note" and finding.key == "finetune.answers_only"

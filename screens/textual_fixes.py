@@ -29,19 +29,19 @@ from textual.worker import Worker, active_worker
 from tui_train.base.errors import TuiTrainError
 from tui_train.base.fault_log import record_fault
 
-_FIXES: list[tuple[type, str, Callable[..., Any]]] = []  # those that are not in place yet
+_PENDING_FIXES: list[tuple[type, str, Callable[..., Any]]] = []  # those that are not in place yet
 
 
 def fix_textual() -> None:
     """Put the fixes in place, once."""
-    while _FIXES:
-        _put_in_place(*_FIXES.pop())
+    while _PENDING_FIXES:
+        _patch_method(*_PENDING_FIXES.pop())
     # A second frame waits for up to two periods: at 60 a second that is 33 ms after a key, which is felt (8.2.8; no
     # issue upstream: TEXTUAL_FPS is read as it is imported).
     screen.UPDATE_PERIOD = 1 / 240  # type: ignore[misc]
 
 
-def _put_in_place(owner: type, name: str, fix: Callable[..., Any]) -> None:
+def _patch_method(owner: type, name: str, fix: Callable[..., Any]) -> None:
     """Have a class call a fix instead of its own method, which the fix is given first."""
     own_method = getattr(owner, name)
 
@@ -52,15 +52,15 @@ def _put_in_place(owner: type, name: str, fix: Callable[..., Any]) -> None:
     setattr(owner, name, fixed)
 
 
-def _instead_of(owner: type, name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def _replacing_method(owner: type, name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     def register(fix: Callable[..., Any]) -> Callable[..., Any]:
-        _FIXES.append((owner, name, fix))
+        _PENDING_FIXES.append((owner, name, fix))
         return fix
 
     return register
 
 
-@_instead_of(OptionList, "_move_page")
+@_replacing_method(OptionList, "_move_page")
 def _ignore_page_key_in_new_list(move_page: Callable[..., None], listed: OptionList, direction: Any) -> None:
     """A page key in a list that was not laid out is no error (8.2.8; no issue upstream)."""
     # A list has no lines until it has a size: a page key that comes before has nowhere to go.
@@ -68,15 +68,15 @@ def _ignore_page_key_in_new_list(move_page: Callable[..., None], listed: OptionL
         move_page(listed, direction)
 
 
-@_instead_of(Screen, "dismiss")
+@_replacing_method(Screen, "dismiss")
 def _dismiss_once(dismiss: Callable[..., AwaitComplete], screen: Screen[Any], result: Any = None) -> AwaitComplete:
     """A screen is dismissed once (8.2.8; no issue upstream: #2575 made it an error for screens below the top only)."""
     # A second Enter or click may still be queued: it would close the screen below, or end the wizard on the last.
     return dismiss(screen, result) if screen.is_active else AwaitComplete()
 
 
-@_instead_of(OptionList, "get_visual_style")
-def _reverse_options(
+@_replacing_method(OptionList, "get_visual_style")
+def _apply_reverse_style_to_options(
     own_style: Callable[..., Style], listed: OptionList, *classes: str, partial: bool = False
 ) -> Style:
     """An option that a style reverses is drawn so (8.2.8; no issue upstream): without colours nothing else marks it."""
@@ -85,14 +85,16 @@ def _reverse_options(
     return style + Style(reverse=True) if is_reversed else style
 
 
-@_instead_of(Content, "_wrap_and_format")
-def _wrap_to_one_column(wrap: Callable[..., Any], text: Content, width: int, *arguments: Any, **named: Any) -> Any:
+@_replacing_method(Content, "_wrap_and_format")
+def _wrap_to_at_least_one_column(
+    wrap: Callable[..., Any], text: Content, width: int, *arguments: Any, **named: Any
+) -> Any:
     """Text has lines also where no column is left (8.2.8; no issue upstream)."""
     # Where no column is left it divides by the width: range() with a step of 0.
     return wrap(text, max(1, width), *arguments, **named)
 
 
-@_instead_of(Screen, "get_widget_and_offset_at")
+@_replacing_method(Screen, "get_widget_and_offset_at")
 def _find_no_removed_widget(
     find: Callable[..., tuple[Widget | None, Offset | None]], screen: Screen[Any], x: int, y: int
 ) -> tuple[Widget | None, Offset | None]:
@@ -102,7 +104,7 @@ def _find_no_removed_widget(
     return (None, None) if widget is not None and widget.parent is None else (widget, offset)
 
 
-@_instead_of(Input, "__init__")
+@_replacing_method(Input, "__init__")
 def _stop_cursor_blinking(initialize: Callable[..., None], entry: Input, *arguments: Any, **named: Any) -> None:
     """An input's cursor does not blink (8.2.8; a default, and no fault)."""
     # A cursor that blinks is drawn twice a second, over whatever line there is.
@@ -110,7 +112,7 @@ def _stop_cursor_blinking(initialize: Callable[..., None], entry: Input, *argume
     entry.set_reactive(Input.cursor_blink, False)
 
 
-@_instead_of(Screen, "_screen_resized")
+@_replacing_method(Screen, "_screen_resized")
 def _skip_second_layout(resized: Callable[..., None], screen: Screen[Any], size: Size) -> None:
     """A screen is not laid out again for the size that it has (8.2.8; no issue upstream)."""
     # A new screen is laid out, and then told the size that this was for.
@@ -118,10 +120,8 @@ def _skip_second_layout(resized: Callable[..., None], screen: Screen[Any], size:
         resized(screen, size)
 
 
-@_instead_of(Screen, "_on_resize")
-async def _ignore_sizes_of_before(
-    on_resize: Callable[..., Awaitable[None]], screen: Screen[Any], event: Resize
-) -> None:
+@_replacing_method(Screen, "_on_resize")
+async def _ignore_outdated_sizes(on_resize: Callable[..., Awaitable[None]], screen: Screen[Any], event: Resize) -> None:
     """A screen is laid out for the size that the terminal has now (8.2.8; no issue upstream)."""
     # Each layout tells the screen its size once more. Two sizes that wait at once, as of a corner that is dragged,
     # would call each other back for ever, or the older one would win.
@@ -130,7 +130,7 @@ async def _ignore_sizes_of_before(
     await on_resize(screen, event if event.size == now else Resize(now, now))
 
 
-@_instead_of(Screen, "_on_screen_resume")
+@_replacing_method(Screen, "_on_screen_resume")
 def _skip_second_drawing(resume: Callable[..., None], screen: Screen[Any], event: ScreenResume) -> None:
     """The styles of a new screen are found once (8.2.8; no issue upstream)."""
     # The styles of a new screen have just been found, and it is drawn as it is laid out: not all that again.
@@ -144,7 +144,7 @@ def _skip_second_drawing(resume: Callable[..., None], screen: Screen[Any], event
         screen._repaint_regions.clear()
 
 
-@_instead_of(AwaitMount, "__await__")
+@_replacing_method(AwaitMount, "__await__")
 def _skip_layout_of_mounted_screen(wait: Callable[..., Generator[None]], mounted: AwaitMount) -> Generator[None]:
     """A new screen is not laid out and drawn twice more once it is mounted (8.2.8; no issue upstream)."""
     # It is laid out as it is resumed; what is mounted on a screen that is shown needs a layout.
@@ -153,8 +153,10 @@ def _skip_layout_of_mounted_screen(wait: Callable[..., Generator[None]], mounted
     return wait(mounted)
 
 
-@_instead_of(StylesCache, "get_inner_outer")
-def _keep_no_widget(_find: object, _cache: StylesCache, base_background: Color, background: Color) -> Any:
+@_replacing_method(StylesCache, "get_inner_outer")
+def _keep_no_widget_in_style_cache(
+    _find: object, _cache: StylesCache, base_background: Color, background: Color
+) -> Any:
     """A cache of colours keeps no widget (8.2.8; upstream #6665)."""
     return _inner_and_outer_style(base_background, background)
 
@@ -163,8 +165,8 @@ def _keep_no_widget(_find: object, _cache: StylesCache, base_background: Color, 
 _inner_and_outer_style = lru_cache(1024)(partial(StylesCache.get_inner_outer.__wrapped__, None))
 
 
-@_instead_of(Worker, "_run_threaded")
-async def _keep_no_worker(run: Callable[..., Awaitable[Any]], worker: Worker[Any]) -> Any:
+@_replacing_method(Worker, "_run_threaded")
+async def _keep_no_worker_in_idle_thread(run: Callable[..., Awaitable[Any]], worker: Worker[Any]) -> Any:
     """An idle thread keeps no worker, nor its screen (8.2.8; no issue upstream)."""
     # It is made the active one in a context of the thread's own, and an idle thread keeps it with all its screen.
     work = worker._work
@@ -173,12 +175,12 @@ async def _keep_no_worker(run: Callable[..., Awaitable[Any]], worker: Worker[Any
 
     def alone() -> Any:
         active_worker.set(worker)
-        return _result_or_recorded_error(worker, work)
+        return _do_work_and_record_error(worker, work)
 
     return await asyncio.get_running_loop().run_in_executor(None, copy_context().run, alone)
 
 
-def _result_or_recorded_error(worker: Worker[Any], work: Callable[[], Any]) -> Any:
+def _do_work_and_record_error(worker: Worker[Any], work: Callable[[], Any]) -> Any:
     """Do the work of a thread; record an error after a newer worker of its group replaced it: nobody is told of it."""
     try:
         return work()
@@ -189,7 +191,7 @@ def _result_or_recorded_error(worker: Worker[Any], work: Callable[[], Any]) -> A
         raise
 
 
-@_instead_of(Worker, "cancel")
+@_replacing_method(Worker, "cancel")
 def _close_unstarted_work(cancel: Callable[..., None], worker: Worker[Any]) -> None:
     """A worker that is cancelled before it began leaves no coroutine (8.2.8; no issue upstream)."""
     cancel(worker)

@@ -50,7 +50,7 @@ p tries bf16 as well, which changes what is learned a little.
 Where others use its GPUs, w waits in the queue until these are free, and holds them for all trials. Esc leaves it.
 Enter takes the change to the fastest; Ctrl+Z takes it back. Esc ends the trial under way and goes back."""
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("enter", "next", "Next", key_display="Enter"),
+        Binding("enter", "start_or_use_change", "Next", key_display="Enter"),
         Binding("escape", "app.back", "Back", key_display="Esc"),
         Binding("w", "start_when_free", "When free"),
         Binding("p", "toggle_bf16", "Also bf16"),
@@ -95,7 +95,7 @@ Enter takes the change to the fastest; Ctrl+Z takes it back. Esc ends the trial 
             return other and not self._trials_running and self._state is None
         if action == "start_when_free":
             return self._can_wait_for_gpus and not self._trials_running and self._state is None
-        return action != "next" or not self._trials_running
+        return action != "start_or_use_change" or not self._trials_running
 
     @property
     def _can_wait_for_gpus(self) -> bool:
@@ -111,7 +111,7 @@ Enter takes the change to the fastest; Ctrl+Z takes it back. Esc ends the trial 
         self._with_bf16 = not self._with_bf16
         self._show_trials()
 
-    def action_next(self) -> None:
+    def action_start_or_use_change(self) -> None:
         """Start the trials; when they are over, take what they found and go back."""
         if self._state is None:
             self._start_trials(when_free=False)

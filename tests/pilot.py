@@ -34,7 +34,9 @@ MACHINE_WITHOUT_CARDS = Machine(
 )
 # In a container it would say so.
 with patch.object(pci, "is_in_container", return_value=False):
-    CPU_MACHINE = msgspec.structs.replace(MACHINE_WITHOUT_CARDS, gaps=(FactGap(*pci.no_driver_gap("library", "", ())),))
+    CPU_MACHINE = msgspec.structs.replace(
+        MACHINE_WITHOUT_CARDS, gaps=(FactGap(*pci.nvml_failure_gap("library", "", ())),)
+    )
 THREE_CARDS = (
     Gpu(index=0, uuid=UUIDS[0], name="NVIDIA GeForce RTX 3090", pci_bus="00000000:01:00.0", compute_capability="8.6",
         memory_total=24 * GIB, memory_free=23 * GIB, sm_count=82, display_active=False),

@@ -219,7 +219,7 @@ def _make_random_runs(chance: random.Random, folder: Path, stack: contextlib.Exi
 
 def _damage_run_files(chance: random.Random, run: run_folders.RunFolder) -> None:
     """Let something else be in the place of some files of a run; which stay so, whoever looks at them."""
-    places = (run.events_file, run.plan_file, run.profile, run.attempt_log(1), run.attempt_log(2), run.launch_log)
+    places = (run.events_file, run.plan_file, run.profile_file, run.attempt_log(1), run.attempt_log(2), run.launch_log)
     for path in chance.sample(places, chance.choice((1, 1, 2, 6))):
         path.unlink(missing_ok=True)
         damage = _DAMAGE_BY_NAME[chance.choice([*_DAMAGE_BY_NAME])]

@@ -128,7 +128,7 @@ def survey_with_python(
 @contextlib.contextmanager
 def answering_by(words: list[str]) -> Iterator[None]:
     """Have this command answer for every machine."""
-    with mock.patch.object(session, "start_command", return_value=words):
+    with mock.patch.object(session, "answering_python_command", return_value=words):
         yield
 
 

@@ -315,7 +315,7 @@ def package_folder(requirement, what, temporary):
 def run_launch_script(run, *arguments, env=None, timeout=120):
     """Run a run folder's launch.sh to its end."""
     return subprocess.run(
-        ["bash", str(run.script), *arguments],
+        ["bash", str(run.launch_script), *arguments],
         env=plain_environment() if env is None else env,
         stdin=subprocess.DEVNULL,
         capture_output=True,
@@ -425,7 +425,7 @@ def start_training(run):
 
 def living_run_pids(mark, leader=0):
     """The living processes of a run, but for its supervisor."""
-    return tuple(sorted(ProcessFamily(mark, process_with_pid(leader)).living_processes()))
+    return tuple(sorted(ProcessFamily(mark, process_with_pid(leader)).living_ticks_by_pid()))
 
 
 def start_folder_holder(folder):

@@ -59,7 +59,7 @@ def train_on_machines(runs, *words, **variables):
     env = plain_environment(HF_HUB_OFFLINE="1", **variables)
     started = [
         subprocess.Popen(
-            ["bash", str(run.script), f"--node-rank={rank}", *words], env=env,
+            ["bash", str(run.launch_script), f"--node-rank={rank}", *words], env=env,
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
         )
         for rank, run in enumerate(runs)

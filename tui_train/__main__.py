@@ -52,17 +52,17 @@ def _escape_unencodable_output() -> None:
 
 
 def _exit_with_error(error: TuiTrainError) -> NoReturn:
-    from tui_train.base.own_command import with_own_command
+    from tui_train.base.own_command import with_runnable_commands
     from tui_train.base.text import visible
 
     # Words of another machine or of a file may be among them.
-    lines = with_own_command(f"tui-train: {error.message}\n  {error.remedy}").split("\n")
+    lines = with_runnable_commands(f"tui-train: {error.message}\n  {error.remedy}").split("\n")
     sys.stderr.write("".join(f"{visible(line)}\n" for line in lines))
-    _answer_error(error)
+    _print_error_as_json_if_asked(error)
     sys.exit(error.exit_code)
 
 
-def _answer_error(error: TuiTrainError) -> None:
+def _print_error_as_json_if_asked(error: TuiTrainError) -> None:
     """Print the error as JSON as well, where JSON was asked for."""
     if "--json" not in sys.argv:
         return

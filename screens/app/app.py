@@ -45,9 +45,9 @@ from ..messages import (
 )
 from ..textual_fixes import fix_textual
 from ..themes import apply_theme, register_themes
-from .data_reading import DataReading
+from .data_reading import DataReader
 from .environment_installer import EnvironmentInstaller
-from .host_probing import HostProbing
+from .host_probing import HostProber
 from .profile_edits import ProfileEdits
 from .shutdown import leaving_on_signals
 from .terminal import TerminalDriver
@@ -63,8 +63,8 @@ if TYPE_CHECKING:
     from ..run.run_view import RunView
     from ..steps.step import StepScreen
 
-_OTHER_SCREENS_STYLES = Path(__file__).absolute().with_name("other_screens.tcss")
-_NEWEST_RUNS_LOOKED_AT = 20  # for one that was started since Home was last seen
+_OTHER_SCREENS_STYLE_FILE = Path(__file__).absolute().with_name("other_screens.tcss")
+_NEWEST_RUN_COUNT = 20  # for one that was started since Home was last seen
 # Seconds for what is written and read at the end, each: a disk that hangs keeps nobody in the wizard.
 _MAX_DISK_SECONDS = 1.5
 # Workers whose work is waited for at the end, however long it takes; others may read a disk that hangs.
@@ -96,8 +96,8 @@ class Wizard(DiscoveryApp):
         register_themes(self, read_chosen_theme_name())
         self._run_folder = run_folder
         self.edits = ProfileEdits(self)
-        self._data = DataReading(self)
-        self._hosts = HostProbing(self)
+        self._data = DataReader(self)
+        self._hosts = HostProber(self)
         self._environment = EnvironmentInstaller(self, self._show_installation_state)
         self._chosen_evaluations: dict[Path, EvaluationOptions] = {}  # by the run's folder, for this session
         self._clear_timer: Timer | None = None
@@ -128,10 +128,10 @@ class Wizard(DiscoveryApp):
             from tui_train.runs.run_folders import RunFolder
 
             self.open_run(RunFolder(Path(self._run_folder)))
-            self.call_after_refresh(self._query_first_and_import_steps)
+            self.call_after_refresh(self._query_facts_and_import_steps)
 
     @on(HomeDrawn)
-    def _query_first_and_import_steps(self) -> None:
+    def _query_facts_and_import_steps(self) -> None:
         from tui_train.facts.machine.child_process import set_children_cancelled
 
         self._read_styles_of_other_screens()
@@ -142,8 +142,8 @@ class Wizard(DiscoveryApp):
 
     def _read_styles_of_other_screens(self) -> None:
         """Read the styles that Home has no use for, once: parsing them takes as long as drawing it."""
-        if not self.stylesheet.has_source(str(_OTHER_SCREENS_STYLES)):
-            self.stylesheet.read(_OTHER_SCREENS_STYLES)
+        if not self.stylesheet.has_source(str(_OTHER_SCREENS_STYLE_FILE)):
+            self.stylesheet.read(_OTHER_SCREENS_STYLE_FILE)
             self.stylesheet.parse()
 
     @work(thread=True)
@@ -285,7 +285,7 @@ class Wizard(DiscoveryApp):
 
         view: RunView | None = getattr(self.screen, "view", None)
         try:
-            return store.load_profile_file(str(view.run.profile)) if view else None
+            return store.load_profile_file(str(view.run.profile_file)) if view else None
         except TuiTrainError as error:
             self.show_error(error)
             return None
@@ -490,7 +490,7 @@ class Wizard(DiscoveryApp):
         shown = [run for screen in self.screen_stack if isinstance(screen, HomeScreen) for run in screen.live_runs]
 
         def read() -> str:
-            candidates = {run.path: run for run in (*runs_newest_first_by_name()[:_NEWEST_RUNS_LOOKED_AT], *shown)}
+            candidates = {run.path: run for run in (*runs_newest_first_by_name()[:_NEWEST_RUN_COUNT], *shown)}
             return continuing_runs_text(read_live_runs(candidates.values()))
 
         return call_within(_MAX_DISK_SECONDS, read)

@@ -24,12 +24,12 @@ class _DataQuery(NamedTuple):
     host: str  # empty for this machine
 
     @property
-    def python(self) -> tuple[str, str]:
+    def host_and_python(self) -> tuple[str, str]:
         """The Python that reads, and its host."""
         return self.host, self.toolchain.python
 
 
-class DataReading:
+class DataReader:
     """Reads the data of a fine-tuning in a worker; a newer question replaces an older one."""
 
     def __init__(self, app: DiscoveryApp) -> None:
@@ -62,7 +62,7 @@ class DataReading:
         if self._quiet_timer:
             self._quiet_timer.stop()
         # One that has just answered ends by itself.
-        if before and self._pythons_by_key.get(before.key) != before.python:
+        if before and self._pythons_by_key.get(before.key) != before.host_and_python:
             self._app.workers.cancel_group(self._app, _DATA_FACTS_PART)
         if wanted is None:
             self._app.awaited_parts -= {_DATA_FACTS_PART}
@@ -88,7 +88,10 @@ class DataReading:
         if asked is None or any(facts.paths.get(path, "missing") == "missing" for path in asked[1].files):
             return None
         wanted = _DataQuery(*asked, host=facts.host)
-        known = wanted.key in facts.data and self._pythons_by_key.get(wanted.key, wanted.python) == wanted.python
+        known = (
+            wanted.key in facts.data
+            and self._pythons_by_key.get(wanted.key, wanted.host_and_python) == wanted.host_and_python
+        )
         return None if known else wanted
 
     def _read_data(self, query: _DataQuery) -> "dict[str, DataReport]":
@@ -104,5 +107,5 @@ class DataReading:
         if worker.is_cancelled:
             # It says no more than that it was ended.
             return {}
-        self._pythons_by_key[query.key] = query.python
+        self._pythons_by_key[query.key] = query.host_and_python
         return {query.key: look}

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from textual.worker import get_current_worker
 
 from tui_train.base.errors import TuiTrainError
-from tui_train.base.text import as_sentence, display_path, visible
+from tui_train.base.text import capitalised, display_path, visible
 
 from ..discovery.discovery import DiscoveryApp
 from ..install.installation import Installation
@@ -70,7 +70,7 @@ class EnvironmentInstaller:
         try:
             reporter.report_end(python=_create_in_free_folder(environment, machine, reporter, cancelled))
         except TuiTrainError as error:
-            reporter.report_end(failure=f"{as_sentence(error.message)}. {error.remedy}")
+            reporter.report_end(failure=f"{capitalised(error.message)}. {error.remedy}")
         except BaseException:
             reporter.report_end(failure="The installation failed. See its last lines.")
             raise

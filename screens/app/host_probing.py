@@ -14,7 +14,7 @@ _HOSTS_FACTS_PART = "training_hosts"
 _FACTS_PARTS_NEEDED_OF_FIRST_HOST = {"machine", "toolchains", "paths"}
 
 
-class HostProbing:
+class HostProber:
     """Queries each of `nodes.hosts` once."""
 
     def __init__(self, app: DiscoveryApp) -> None:

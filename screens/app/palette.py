@@ -41,7 +41,7 @@ class PaletteCommands(Provider):
     async def discover(self) -> Hits:
         """Yield all."""
         for command in self._offered_commands:
-            line = _in_columns(Content.from_markup(command.title))
+            line = _title_in_columns(Content.from_markup(command.title))
             yield DiscoveryHit(line, command.callback, line.plain)
 
     async def search(self, query: str) -> Hits:
@@ -50,11 +50,11 @@ class PaletteCommands(Provider):
         for number, command in enumerate(self._offered_commands):
             if (match := matcher.match(command.title)) > 0:
                 score = match + _MAX_ORDER_BONUS * (_MAX_COMMANDS - number) / _MAX_COMMANDS
-                line = _in_columns(matcher.highlight(command.title))
+                line = _title_in_columns(matcher.highlight(command.title))
                 yield Hit(score, line, command.callback, line.plain)
 
 
-def _in_columns(title: Content) -> Content:
+def _title_in_columns(title: Content) -> Content:
     """Return a command with what is in brackets behind it, its key or its field, in a column of its own."""
     words, bracket, beside = title.plain.partition(" (")
     if not bracket or not beside.endswith(")"):
@@ -112,7 +112,7 @@ def _key_commands(app: "Wizard", screen: Screen[Any]) -> Iterable[SystemCommand]
     # Those at the bottom of the screen first.
     for active in sorted(screen.active_bindings.values(), key=lambda active: not active.binding.show):
         binding = active.binding
-        if _moves_or_types(active):
+        if _is_scroll_or_typing_key(active):
             continue
         if binding.description and active.enabled and binding.description not in {"palette", *offered}:
             offered.add(binding.description)
@@ -120,7 +120,7 @@ def _key_commands(app: "Wizard", screen: Screen[Any]) -> Iterable[SystemCommand]
             yield _make_command(words, partial(act, binding.action, active.node))
 
 
-def _moves_or_types(active: ActiveBinding) -> bool:
+def _is_scroll_or_typing_key(active: ActiveBinding) -> bool:
     """Tell whether a key is one with which Textual's widgets scroll and type: nobody looks for these by name."""
     kinds = (kind for kind in type(active.node).__mro__ if kind.__module__.startswith("textual.") and kind is not App)
     own = (each for kind in kinds for each in vars(kind).get("BINDINGS", ()))

@@ -77,7 +77,7 @@ class ProfileEdits:
         self.set_profile(event.profile, save_as_draft=event.save_as_draft)
         if event.run or not event.save_as_draft:
             self._app.run_being_edited = event.run
-        if event.saved:
+        if event.is_saved:
             self._opened_profile = event.profile
 
     def continue_draft(self) -> str:
@@ -99,7 +99,7 @@ class ProfileEdits:
     def set_profile(self, profile: Profile, key: str = "", *, save_as_draft: bool = True) -> None:
         """Make this the profile; the one before can be had back, that before all edits of one key in a row.
 
-        Not kept: it is only opened, and takes the place of no draft until it is edited.
+        Without `save_as_draft` it is only opened, and takes the place of no draft until it is edited.
         """
         if not save_as_draft:
             self._opened_profile = profile
@@ -198,15 +198,15 @@ class ProfileEdits:
         """Remember the profile while nobody waits for it, so that a lost connection does not lose it."""
         self.set_profile(self._profile_with_stored_webhook(self._app.profile), _WEBHOOK_KEY)
         if self._draft and (self._draft, self._draft_step) != self._written:
-            self._work_on_draft(self._write_draft_and_warn)
+            self._run_draft_worker(self._write_draft_and_warn)
 
     def forget_started_draft(self) -> None:
         """Forget the draft if a run of it was started, whose folder has the profile."""
         started = self._app.profile
         self._draft = None if self._draft == started else self._draft
-        self._work_on_draft(partial(self._remove_stored_draft, started))
+        self._run_draft_worker(partial(self._remove_stored_draft, started))
 
-    def _work_on_draft(self, work: Callable[[], None]) -> None:
+    def _run_draft_worker(self, work: Callable[[], None]) -> None:
         self._app.run_worker(work, name="draft", group="draft", thread=True)
 
     def _remove_stored_draft(self, started: Profile) -> None:

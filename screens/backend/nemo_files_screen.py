@@ -33,7 +33,7 @@ def can_import_nemo_model(profile: Profile, facts: Facts | None) -> bool:
     )
 
 
-class NemoFilesScreen(StepScreen):
+class StepWithNemoFiles(StepScreen):
     """A step that prepares data and imports models, each in a child of NeMo's Python, and lists its recipes."""
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:

@@ -24,8 +24,8 @@ from ..widgets.dialogs import HelpScreen
 from ..widgets.form.form_lines import FormGroup, FormRow
 from ..widgets.multi_select import MultiSelect, SelectRow
 from ..widgets.text_layout import MUTED, StyledPiece
-from .nemo_files_screen import NemoFilesScreen
-from .script_help_screen import ScriptHelpScreen
+from .nemo_files_screen import StepWithNemoFiles
+from .script_help_screen import StepWithScriptHelp
 
 _MAX_LAUNCH_TEXT_CELLS = 22
 _NCCL_GROUP_KEY, _LAUNCH_GROUP_KEY = "cures", "start"
@@ -106,7 +106,7 @@ _ADVANCED_SECTION = Section(
 _NCCL_FEATURES_SECTION = Section(title="NCCL features", key=_NCCL_GROUP_KEY, folds=True)
 
 
-class BackendScreen(ScriptHelpScreen, NemoFilesScreen):
+class BackendScreen(StepWithScriptHelp, StepWithNemoFiles):
     """The second step."""
 
     HELP = """Backend
@@ -163,7 +163,7 @@ In a row where a value is typed, letters are typed: there only the keys F1 to F5
 
     def fill_first_time(self) -> None:
         """Put the cursor on what is still to be chosen, and open what starts the processes where it was changed."""
-        self.form.state.cursor = _first_open_key(self.profile)
+        self.form.state.cursor = _first_missing_key(self.profile)
         if any(fields.is_chosen(self.profile, key) for key in _LAUNCH_SECTION.keys):
             self.form.state.unfolded |= {_LAUNCH_GROUP_KEY}
         super().fill_first_time()
@@ -172,7 +172,7 @@ In a row where a value is typed, letters are typed: there only the keys F1 to F5
         """Return which recipes can be listed, and what a fine-tuning makes of its values."""
         if self.facts is None:
             return {}
-        hosts = _host_notes(self.facts, self.profile, is_asking="training_hosts" in self.awaited_parts)
+        hosts = _host_note_by_key(self.facts, self.profile, is_asking="training_hosts" in self.awaited_parts)
         if trainer_has_own_field(self.profile, "finetune"):
             return {**hosts, **finetune_notes.backend_screen_notes(setup)}
         if not trainer_has_own_field(self.profile, "nemo"):
@@ -285,7 +285,7 @@ In a row where a value is typed, letters are typed: there only the keys F1 to F5
             self.post_message(ValueChosen("trainer.python", value))
 
 
-def _first_open_key(profile: Profile) -> str:
+def _first_missing_key(profile: Profile) -> str:
     """Return the first row without the value that a training needs; empty where each has one."""
     keys: tuple[str, ...] = ("trainer.script",) if trainer_has_own_field(profile, "trainer.script") else ()
     keys = ("trainer.model", "trainer.data") if trainer_of(profile).requires_user_data else keys
@@ -294,8 +294,12 @@ def _first_open_key(profile: Profile) -> str:
 
 def _launch_text(setup: Setup) -> str:
     """Return what starts how many processes."""
-    words = f"{setup.launcher}, {quantity(setup.first_machine_processes, 'process', 'processes')}"
-    return words if len(words) <= _MAX_LAUNCH_TEXT_CELLS else f"{setup.launcher}, {setup.first_machine_processes} proc."
+    words = f"{setup.launcher}, {quantity(setup.first_machine_process_count, 'process', 'processes')}"
+    return (
+        words
+        if len(words) <= _MAX_LAUNCH_TEXT_CELLS
+        else f"{setup.launcher}, {setup.first_machine_process_count} proc."
+    )
 
 
 def _launch_note(setup: Setup) -> str:
@@ -319,7 +323,7 @@ def _workaround_row(name: str, setup: Setup) -> SelectRow:
     return SelectRow(name, ((cure.label, 29), (beside, 0)), why, hint)
 
 
-def _host_notes(facts: Facts, profile: Profile, *, is_asking: bool) -> dict[str, str]:
+def _host_note_by_key(facts: Facts, profile: Profile, *, is_asking: bool) -> dict[str, str]:
     """Return whether the other hosts answer."""
     others = profile.nodes.hosts[1:]
     known = [facts.training_hosts[host] for host in others if host in facts.training_hosts]

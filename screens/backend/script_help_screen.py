@@ -12,7 +12,7 @@ from ..messages import QueryScriptHelp, ValueChosen
 from ..steps.step import StepScreen
 
 
-class ScriptHelpScreen(StepScreen):
+class StepWithScriptHelp(StepScreen):
     """A step that takes arguments from the list of a script."""
 
     _waiting_for: Literal["", "asked", "running"] = ""

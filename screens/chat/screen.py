@@ -24,7 +24,7 @@ from tui_train.actions.chat import (
 )
 from tui_train.actions.result_child import AnswerCancelled, ModelCodeNotTrusted
 from tui_train.base.errors import TuiTrainError
-from tui_train.base.text import as_sentence, display_path, visible
+from tui_train.base.text import capitalised, display_path, visible
 from tui_train.runs.run_folders import RunFolder
 
 from ..base import WizardScreen
@@ -147,7 +147,7 @@ The Python that trained loads them; nothing is downloaded."""
             return
         try:
             if prompt.startswith(PICTURE_COMMAND):
-                picture = chat.show_picture(prompt.removeprefix(PICTURE_COMMAND))
+                picture = chat.attach_picture(prompt.removeprefix(PICTURE_COMMAND))
                 self.call_later(self._show_picture_attached, picture)
                 return
         except TuiTrainError as error:
@@ -188,7 +188,7 @@ The Python that trained loads them; nothing is downloaded."""
         found = self._chat.result if self._chat else None
         if found:
             named = replace(found, base=display_path(found.base))
-            self.query_one("#result", ChatPane).set_subtitle(visible(named.weights_text))
+            self.query_one("#result", ChatPane).set_subtitle(visible(named.weights_kind_and_base_text))
         if ready.compares and found:
             self.query_one("#base", ChatPane).set_subtitle(display_path(found.base))
         how = "" if ready.template else "; no chat template: the prompt is continued as plain text"
@@ -209,11 +209,11 @@ The Python that trained loads them; nothing is downloaded."""
     def _show_failure(self, error: TuiTrainError, *, can_continue: bool) -> None:
         """Show why there is no answer, in the pane, where it stays until the next prompt."""
         self._is_over = self._busy = not can_continue
-        self._end_waiting()
+        self._replace_waiting_by_no_answer()
         self._queued_prompt = ""
         self._needs_own_code = isinstance(error, ModelCodeNotTrusted)
         remedy = "If you trust that code, F4 runs it, for this chat only." if self._needs_own_code else error.remedy
-        self._show_hint(styled(FAILED_MARK, f" {visible(f'{as_sentence(error.message)}. {remedy}')}"))
+        self._show_hint(styled(FAILED_MARK, f" {visible(f'{capitalised(error.message)}. {remedy}')}"))
         if self._is_over:
             self.query_one(_PromptInput).placeholder = "Esc goes back"
         self.refresh_bindings()
@@ -230,7 +230,7 @@ The Python that trained loads them; nothing is downloaded."""
         else:
             self._send_prompt(event.value)
 
-    def _end_waiting(self) -> None:
+    def _replace_waiting_by_no_answer(self) -> None:
         for talk in self.query(ChatPane):
             talk.show_waiting(_NO_ANSWER_TEXT)
 
@@ -285,5 +285,5 @@ The Python that trained loads them; nothing is downloaded."""
         """Show that the chat has ended."""
         if worker_group == "talk":
             self._is_over = self._busy = True
-            self._end_waiting()
+            self._replace_waiting_by_no_answer()
             self._show_hint(styled(FAILED_MARK, " The chat has ended; Esc goes back."))

@@ -79,7 +79,7 @@ def data_summary_lines(
         lines.append(columns(width, (("one epoch", MUTED), _LABEL_WIDTH), (words, 0)))
     for number, words in enumerate(data_text.file_share_lines(report)):
         lines.append(columns(width, (("" if number else "of it", MUTED), _LABEL_WIDTH), (words, 0)))
-    if words := data_text.ignored_end_token_text(report, question):
+    if words := data_text.passed_end_token_text(report, question):
         lines.append(columns(width, (("end", MUTED), _LABEL_WIDTH), (visible(words), 0)))
     return [*lines, *(_histogram_lines(tokens, report, question, width) if tokens else [])]
 
@@ -100,12 +100,12 @@ def _histogram_lines(tokens: TokenCounts, report: DataReport, question: DataQues
     words = styled(
         ("└ ", "$warning"),
         (grouped_digits(question.length), "b"),
-        (f"  {data_text.truncated_rows_text(report, tokens, question)}", MUTED),
+        (f"  {data_text.too_long_rows_text(report, tokens, question)}", MUTED),
     )
     # The words stand left of the mark where they would not fit right of it.
     if _LABEL_WIDTH + 2 + at + words.cell_length > width:
         words = styled(
-            (f"{data_text.truncated_rows_text(report, tokens, question)}  ", MUTED),
+            (f"{data_text.too_long_rows_text(report, tokens, question)}  ", MUTED),
             (grouped_digits(question.length), "b"),
             " ",
         )

@@ -29,7 +29,7 @@ from tui_train.views.previous_run import expected_pace, find_previous_run
 
 from ..base import WizardScreen
 from ..messages import ApplyFix
-from ..screen_words import is_told_on_recipe_alone
+from ..screen_words import is_shown_on_recipe_alone
 from ..themes import needs_plain_colours
 from ..widgets.file_viewer import ScrollingPage
 from ..widgets.hint import Hint
@@ -160,9 +160,9 @@ The bars show how many rows have how many tokens; what lies beyond the sequence 
         if not self._is_composed or self.facts is None:
             return
         made = self.wizard.setup_for_profile(self.profile, self.facts)
-        setup = None if made.recipe_problem else made
+        setup = None if made.preset_error else made
         found = self.wizard.findings_for(made)
-        mine = [each for each in found if each.key in _DATA_FIELD_KEYS and not is_told_on_recipe_alone(each)]
+        mine = [each for each in found if each.key in _DATA_FIELD_KEYS and not is_shown_on_recipe_alone(each)]
         self._is_install_offered = any(finding.install for finding in found)
         # Rows are named by line elsewhere too: first what settings can change.
         self._findings = tuple(

@@ -277,14 +277,14 @@ class DiscoveryApp(GuardedApp):
 
     def query_hub_if_model_unknown(self) -> None:
         """Ask the Hub about the profile's model, where the cache lacks it and nothing is known of it."""
-        from tui_train.places.profile_facts import ask_hub_for_model
+        from tui_train.places.profile_facts import query_uncached_hub_model
         from tui_train.setup.recipe.hub_model import model_to_query
 
         facts, profile = self.facts, self.profile
         name = model_to_query(profile, facts) if facts and self.other_place is None else ""
         if facts and name and name not in facts.hub_models:
             self.mark_parts_awaited("hub_models")
-            self.run_query("hub_models", lambda: ask_hub_for_model(profile, facts))
+            self.run_query("hub_models", lambda: query_uncached_hub_model(profile, facts))
 
     @on(QueryScriptHelp)
     def _query_script_help(self) -> None:

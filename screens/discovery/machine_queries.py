@@ -51,7 +51,7 @@ QUERY_BY_FACTS_PART: dict[str, Callable[[Profile], Any]] = {
     "paths": profile_facts.read_profile_files,
     "variables": lambda _profile: inherited_settings.read_inherited_variables(),
     "engines": lambda _profile: container_images.read_engines(),
-    "images": profile_facts.read_chosen_image,
+    "images": profile_facts.probe_chosen_image,
     "resources_in_use": _query_resources_in_use,
     "cards_in_queue": lambda profile: listing.list_cards_in_queue() if profile.hardware.scheduler == "none" else (),
     "hub": lambda profile: hub.read_hub_cache(hub.hub_variables(profile)),

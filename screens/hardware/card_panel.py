@@ -45,7 +45,7 @@ def card_panel_lines(  # noqa: PLR0913, PLR0917 - what is known of a card
     lines += _wrap_beside_mark(MARK_BY_VERDICT[verdict.kind], words, "b", width)
     for reason in dict.fromkeys(filter(None, (gpu.problem, *verdict.reasons))):
         lines += _wrap_beside_mark(" ", reason, "", width)
-    lines += [Content(), *_utilization_lines(samples, width)] if samples else []
+    lines += [Content(), *_load_curve_lines(samples, width)] if samples else []
     users = [*map(process_memory_text, gpu.processes)]
     queued = card_queue_text(in_queue)
     if users or queued:
@@ -65,7 +65,7 @@ def process_memory_text(process: GpuProcess) -> str:
     return f"{user}{name} holds {size_text(process.memory)}"
 
 
-def _utilization_lines(samples: Sequence[CardSample], width: int) -> list[Content]:
+def _load_curve_lines(samples: Sequence[CardSample], width: int) -> list[Content]:
     """Return the curve and the newest value of what a card reports."""
     now = samples[-1]
     curves = card_curves(samples, now.memory_total or 0)

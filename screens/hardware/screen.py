@@ -323,7 +323,7 @@ Without an NVIDIA GPU everything still works, on the CPU. With GPUs, the CPU tra
             said = host_cards_summary(answer.facts) if answer.facts else "no answer"
             if is_closed():
                 return
-            self.app.call_from_thread(dialog.show_words, answer.host, f"{label_by_host[answer.host]}  {said}")
+            self.app.call_from_thread(dialog.change_answer_text, answer.host, f"{label_by_host[answer.host]}  {said}")
 
     def _switch_to_chosen_machine(self, name: str) -> None:
         if name == _OTHER_HOST_ANSWER:
@@ -380,7 +380,7 @@ Without an NVIDIA GPU everything still works, on the CPU. With GPUs, the CPU tra
 
 
 def _automatic_processes_text(setup: Setup) -> str:
-    count = setup.first_machine_processes
+    count = setup.first_machine_process_count
     if setup.device == "cuda" and count == len(setup.gpus) > 1:
         return f"0: one per GPU, {count} here"
     return f"0: automatic, {quantity(count, 'process', 'processes')} here"

@@ -40,15 +40,18 @@ class HomeReader:
         from tui_train.views.run_digest import DigestCache
 
         self.digests: DigestCache = DigestCache()
-        self._cards: ProfileDigestCache = ProfileDigestCache()
+        self._profile_cache: ProfileDigestCache = ProfileDigestCache()
         self._report = report
         self._reported: tuple[tuple[RunDigest, ...], tuple[ProfileDigest, ...], ProfileDigest | None] | None = None
         self._run_order: tuple[int, tuple[RunFolder, ...]] | None = None
 
     def read(self, visible_keys: tuple[str, ...], is_cancelled: Callable[[], bool]) -> None:
         """Read runs and profiles; the newest are shown before the others are read."""
-        digests, cards, first = self.digests, self._cards, self._run_order is None
-        profiles, runs = cards.saved_digests(read_files=not first), self._newest_first_runs(by_names_alone=first)
+        digests, profile_cache, first = self.digests, self._profile_cache, self._run_order is None
+        profiles, runs = (
+            profile_cache.saved_digests(read_files=not first),
+            self._newest_first_runs(by_names_alone=first),
+        )
         for number, run in enumerate(runs):
             if is_cancelled():
                 return
@@ -58,7 +61,7 @@ class HomeReader:
             if first and number > _FIRST_RUN_COUNT:
                 time.sleep(_PAUSE_BETWEEN_RUNS_SECONDS)
         if first:
-            profiles, runs = cards.saved_digests(), self._newest_first_runs(by_names_alone=False)
+            profiles, runs = profile_cache.saved_digests(), self._newest_first_runs(by_names_alone=False)
         self._report_if_changed(profiles, tuple(map(digests.read_digest, runs)))
         for run in runs:
             # The log of a failure is read when somebody sees that run.
@@ -79,7 +82,7 @@ class HomeReader:
         return self._run_order[1]
 
     def _report_if_changed(self, profiles: "tuple[ProfileDigest, ...]", runs: "tuple[RunDigest, ...]") -> None:
-        contents = runs, profiles, self._cards.draft_digest()
+        contents = runs, profiles, self._profile_cache.draft_digest()
         if contents != self._reported:
             self._reported = contents
             self._report(*contents)

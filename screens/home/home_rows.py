@@ -92,7 +92,7 @@ def home_rows(state: HomeState) -> tuple[ListRow, ...]:
     ]
     live = sorted((run for run in runs if run.is_stoppable), key=_live_run_rank)
     ended = [run for run in runs if not run.is_stoppable]
-    dates, widths = _date_texts(ended), _column_widths(runs, profiles, state.settings_before)
+    dates, widths = _date_text_by_run(ended), _column_widths(runs, profiles, state.settings_before)
 
     def run_row(
         run: RunDigest, draw: Callable[..., Sequence[Content]], *more: object, height: int = 1, section: str = "runs"
@@ -183,7 +183,7 @@ def _run_groups(runs: Sequence[RunDigest], *, is_grouped: bool) -> Iterable[tupl
     return [(visible(name), group) for name, group in by_profile.items()]
 
 
-def _date_texts(runs: Sequence[RunDigest]) -> dict[RunFolder, str]:
+def _date_text_by_run(runs: Sequence[RunDigest]) -> dict[RunFolder, str]:
     """Return when runs were; of those of one name and date to the minute, today's to the second."""
     now = time.time()
     started = {digest.run: digest.status.started if digest.status else None for digest in runs}
@@ -271,7 +271,7 @@ def _live_run_lines(
     left = (
         f"ETA {remaining_time_text(digest.seconds_left)}"
         if digest.seconds_left is not None
-        else _waiting_reason_text(digest)
+        else _text_instead_of_eta(digest)
     )
     line = share_bar(part, max(0, width - name - 5 - _STEPS_WIDTH - _ETA_WIDTH - 2)) if digest.steps else Content()
     first = columns(
@@ -299,7 +299,7 @@ def _live_run_lines(
         width,
         (_devices_cell(digest), name),
         (styled((sparkline(digest.losses, curve), "$live")), curve + 2),
-        (_with_note(losses, note, 3, width - name - curve - 2), 0),
+        (_text_with_note(losses, note, 3, width - name - curve - 2), 0),
     )
     return first, second
 
@@ -321,7 +321,7 @@ def _min_note_width(note: str, gap: int) -> int:
     return len(setting[1]) + 2 + gap if setting else 0
 
 
-def _with_note(text: Content, note: str, gap: int, width: int) -> Content:
+def _text_with_note(text: Content, note: str, gap: int, width: int) -> Content:
     """Return a text and after it a run's note; the value of an array's run stays also where the text is cut."""
     if not note:
         return text
@@ -332,7 +332,7 @@ def _with_note(text: Content, note: str, gap: int, width: int) -> Content:
     return styled(text, (f"{' ' * gap}{shown}", MUTED)) if shown else text
 
 
-def _waiting_reason_text(digest: RunDigest) -> str:
+def _text_instead_of_eta(digest: RunDigest) -> str:
     if (
         digest.status
         and digest.status.host
@@ -355,7 +355,7 @@ def _ended_run_lines(  # noqa: PLR0913, PLR0917 - what is known of a run
     room = width - name - _STATE_WIDTH - steps - _DATE_WIDTH - 1
     outcome = styled(visible(run_outcome_text(digest)))
     note = _note_or_changes_text(digest, before, room - outcome.cell_length - 2)
-    outcome = _with_note(outcome, note, 2, room)
+    outcome = _text_with_note(outcome, note, 2, room)
     cells = [
         (_name_cell(digest, is_marked, "", name), name),
         (styled((f"{digest.state:<{_STATE_WIDTH}}", colour), outcome), 0),

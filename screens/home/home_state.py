@@ -28,7 +28,7 @@ class HomeState:
     ) -> None:
         """Set the runs and profiles; those that are gone are no longer marked."""
         self.runs = {f"run:{digest.run.path}": digest for digest in runs}
-        self.settings_before = _settings_before(self.runs)
+        self.settings_before = _earlier_settings_by_run_key(self.runs)
         self.profiles = {f"profile:{digest.name}": digest for digest in profiles}
         self.marked = frozenset(key for key in self.marked if key in self.runs)
         self.draft = draft
@@ -101,7 +101,7 @@ def runs_text(runs: "tuple[RunDigest, ...]") -> str:
     return f"the run {visible(runs[0].run.name)}" if len(runs) == 1 else f"the {len(runs)} marked runs ({names}{more})"
 
 
-def _settings_before(runs: "dict[str, RunDigest]") -> dict[str, str]:
+def _earlier_settings_by_run_key(runs: "dict[str, RunDigest]") -> dict[str, str]:
     """Return for each run the settings of the newest earlier one of its profile, of runs with the newest first."""
     last, found = dict[str, str](), dict[str, str]()
     for key, digest in reversed(runs.items()):

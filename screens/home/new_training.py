@@ -23,7 +23,7 @@ _PATH_QUESTION = """Data, a .py script, a .toml profile, a model (folder or ORG/
 Separate several files, or a model and its data, with spaces."""
 
 
-class NewTrainingScreen(WizardScreen):
+class ScreenWithNewTraining(WizardScreen):
     """A screen from which a new training is started."""
 
     def open_step_with_profile(
@@ -141,11 +141,11 @@ def _import_of_text(text: str) -> "Import | None":
         above = (folder for folder in Path.cwd().parents if folder.is_relative_to(Path.home()))
         elsewhere = (imports.import_text(text, folder) for folder in dict.fromkeys((*above, Path.home())))
         found = next((each for each in elsewhere if not _is_script_missing(each.profile)), None)
-        return _with_script_named_elsewhere(found) if found else imported
+        return _import_noting_script_elsewhere(found) if found else imported
     return imported
 
 
-def _with_script_named_elsewhere(imported: "Import") -> "Import":
+def _import_noting_script_elsewhere(imported: "Import") -> "Import":
     """Return an import that says of its script that it is not in the current folder."""
     from msgspec.structs import replace
 

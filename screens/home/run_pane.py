@@ -72,7 +72,7 @@ class RunPane(Vertical, can_focus=False):
 def _run_lines(digest: RunDigest, details: RunDetails, width: int) -> Iterator[Content]:
     words = ", ".join(filter(None, (digest.state, digest.broken_loss_text)))
     yield heading(visible(digest.run.label), styled(run_mark(digest), f" {words}"), width)
-    for label, words in _labels_and_texts(digest, details.progress):
+    for label, words in _run_labels_and_texts(digest, details.progress):
         yield from _labelled_lines(label, words, width)
     if digest.failure_cause or digest.damage:
         yield Content()
@@ -89,7 +89,7 @@ def _run_lines(digest: RunDigest, details: RunDetails, width: int) -> Iterator[C
     yield Content()
 
 
-def _labels_and_texts(digest: RunDigest, progress: Progress) -> Iterator[tuple[str, str]]:
+def _run_labels_and_texts(digest: RunDigest, progress: Progress) -> Iterator[tuple[str, str]]:
     """Yield what is known of a run, each with its label."""
     now = digest.status
     if now and now.started:

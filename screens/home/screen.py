@@ -16,7 +16,7 @@ from textual.timer import Timer
 from textual.worker import get_current_worker
 
 from tui_train.base.errors import TuiTrainError
-from tui_train.base.text import as_sentence, quantity, size_text, visible
+from tui_train.base.text import capitalised, quantity, size_text, visible
 from tui_train.base.time_limit import TimeLimitError, call_within
 
 from ..base import JUMP_BINDING
@@ -31,7 +31,7 @@ from ..widgets.text_layout import MUTED, styled
 from .filter_line import FilterLine
 from .home_reader import HomeReader, has_run_profile_or_draft, update_remote_runs
 from .home_state import MAX_NAMES_SHOWN, HomeState, runs_text
-from .new_training import NewTrainingScreen
+from .new_training import ScreenWithNewTraining
 from .start_options import START_OPTIONS, START_ROWS
 
 if TYPE_CHECKING:
@@ -49,9 +49,9 @@ _REFRESH_SECONDS = 2.0
 _HOST_QUERY_PERIOD_SECONDS = 10.0  # seconds after which the hosts of live runs are asked
 _HINT_DELAY_SECONDS = 0.03
 _MAX_UNDRAWN_SECONDS = 0.3  # in which the first picture waits for the newest runs
-_BEGINNING_BY_KEY = {beginning.key: beginning for beginning in START_OPTIONS}
+_START_OPTION_BY_KEY = {beginning.key: beginning for beginning in START_OPTIONS}
 _HINT_BY_ROW_KEY = {
-    **{key: beginning.hint for key, beginning in _BEGINNING_BY_KEY.items()},
+    **{key: beginning.hint for key, beginning in _START_OPTION_BY_KEY.items()},
     "draft": "Opens your last changes on the step where you left them.",
     "new": "Or paste here: a path, a model's name (ORG/NAME), or a command that trains.",
 }
@@ -80,7 +80,7 @@ class _HomeList(CursorList):
         forward_key(focused, event)
 
 
-class HomeScreen(NewTrainingScreen):
+class HomeScreen(ScreenWithNewTraining):
     """The first screen."""
 
     HELP = """Home
@@ -143,7 +143,7 @@ on each panel and group, which goes there, q quit."""
         super().__init__()
         self.state = HomeState()
         self._is_anything_saved = _is_anything_saved_as_far_as_known()
-        self._awaits_first_picture = is_first
+        self._awaits_first_frame = is_first
         self._held_drawing = ExitStack()
         self._next_cursor = ""  # the row to which the cursor goes as soon as it is listed
         self._reader: HomeReader | None = None
@@ -166,17 +166,17 @@ on each panel and group, which goes there, q quit."""
     def on_mount(self) -> None:
         """Read what is saved for the first picture, and again while the screen is shown."""
         self._show_hint_and_details()
-        if self._awaits_first_picture and self._is_anything_saved:
+        if self._awaits_first_frame and self._is_anything_saved:
             self._held_drawing.enter_context(self.app.batch_update())
-            self.set_timer(_MAX_UNDRAWN_SECONDS, self._draw_first_picture)
-        elif self._awaits_first_picture:
-            self.call_after_refresh(self._draw_first_picture)
+            self.set_timer(_MAX_UNDRAWN_SECONDS, self._draw_first_frame)
+        elif self._awaits_first_frame:
+            self.call_after_refresh(self._draw_first_frame)
         self.set_interval(_REFRESH_SECONDS, self.refresh_list)
         self.set_interval(_HOST_QUERY_PERIOD_SECONDS, self._update_remote_runs_if_any)
 
     def on_resize(self) -> None:
         """Show the pane in a terminal that was made wide enough for it."""
-        if not self._awaits_first_picture:
+        if not self._awaits_first_frame:
             self.call_after_refresh(self._show_hint_and_details)
 
     def on_screen_resume(self) -> None:
@@ -186,15 +186,15 @@ on each panel and group, which goes there, q quit."""
             self._show_list()
         self.refresh_list()
 
-    def _draw_first_picture(self) -> None:
+    def _draw_first_frame(self) -> None:
         """Draw, with or without what is saved."""
-        if self._awaits_first_picture:
-            self._awaits_first_picture = False
+        if self._awaits_first_frame:
+            self._awaits_first_frame = False
             self._held_drawing.close()
             self.app.screen.refresh()  # which by now may be a dialog
-            self.call_after_refresh(self._go_on_after_first_picture)
+            self.call_after_refresh(self._continue_after_first_frame)
 
-    def _go_on_after_first_picture(self) -> None:
+    def _continue_after_first_frame(self) -> None:
         self.post_message(HomeDrawn())
         self._show_hint_and_details()  # how much room there is shows with the first picture
         self.refresh_list()  # what is known only of the runs that are seen
@@ -214,7 +214,7 @@ on each panel and group, which goes there, q quit."""
     def refresh_list(self) -> None:
         """Read what has changed, in a worker; one at a time."""
         self._is_read_again = self._reading
-        nothing_to_read = self._awaits_first_picture and not self._is_anything_saved
+        nothing_to_read = self._awaits_first_frame and not self._is_anything_saved
         if self._reading or nothing_to_read or self.app.screen is not self:
             return
         self._reading = True
@@ -250,7 +250,7 @@ on each panel and group, which goes there, q quit."""
             if self.row_list.cursor != wanted:
                 self.row_list.action_go_to_end(-1)
             self.refresh_list()  # the causes of the failures that are in sight now
-        self._draw_first_picture()
+        self._draw_first_frame()
 
     def _update_remote_runs_if_any(self) -> None:
         """Query the hosts of live runs, while the screen is shown."""
@@ -315,7 +315,7 @@ on each panel and group, which goes there, q quit."""
             words = "Enter opens its steps, g runs it now."
         self.query_one(Hint).show_text(Content(words))
         self.refresh_bindings()
-        if self._has_pane_room and not self._awaits_first_picture and (self.state.runs or self.state.profiles):
+        if self._has_pane_room and not self._awaits_first_frame and (self.state.runs or self.state.profiles):
             self._show_cursor_row_in_pane()
         elif self._has_pane_room:
             self.call_after_refresh(self._show_cursor_row_in_pane)  # the first picture does not wait for it
@@ -346,7 +346,7 @@ on each panel and group, which goes there, q quit."""
                 self._read_details(run, self.state.earlier_run_of_profile(key), self._reader.digests)
         elif digest := self.state.profiles.get(key):
             pane.show_profile(digest)
-        elif beginning := _BEGINNING_BY_KEY.get(key):
+        elif beginning := _START_OPTION_BY_KEY.get(key):
             pane.show_start_option(beginning)
         else:
             pane.show_nothing()
@@ -359,7 +359,7 @@ on each panel and group, which goes there, q quit."""
 
         from .run_pane import RunDetails
 
-        worker, progress = get_current_worker(), digests.read_losses(digest)
+        worker, progress = get_current_worker(), digests.read_progress_of_run(digest)
         changes = settings_changed_between(before.run, digest.run) if before and not worker.is_cancelled else ()
         details = RunDetails(progress, before.run.name if before and changes else "", changes)
         self.call_unless_cancelled(self._show_details, digest, details)
@@ -374,7 +374,7 @@ on each panel and group, which goes there, q quit."""
     @work(thread=True, group="plot", exclusive=True)
     def _read_losses(self, digest: "RunDigest", digests: "DigestCache") -> None:
         """Read the losses of the run in which the cursor is; below the list there may be room for them."""
-        self.call_unless_cancelled(self._show_losses, digests.read_losses(digest))
+        self.call_unless_cancelled(self._show_losses, digests.read_progress_of_run(digest))
 
     def _show_losses(self, progress: "Progress | None") -> None:
         from tui_train.runner.logs.progress import Progress
@@ -404,7 +404,7 @@ on each panel and group, which goes there, q quit."""
     @property
     def may_have_rows_to_filter(self) -> bool:
         """True unless there are no runs and profiles; before the first picture that is not known."""
-        return self.state.can_do("open_filter", "") or (self._awaits_first_picture and self._is_anything_saved)
+        return self.state.can_do("open_filter", "") or (self._awaits_first_frame and self._is_anything_saved)
 
     def action_open_filter(self) -> None:
         """Type what is to be shown."""
@@ -495,7 +495,7 @@ on each panel and group, which goes there, q quit."""
         """Open the profile of the run, or the profile, at its recipe."""
         digest = self._run_at_cursor
         run = digest.run if digest else None
-        name = str(run.profile) if run else self.state.profile_name_at(self._cursor_row_key)
+        name = str(run.profile_file) if run else self.state.profile_name_at(self._cursor_row_key)
         self._open_step_with_saved_profile(name, "recipe", run)
 
     def _open_step_with_saved_profile(self, reference: str, step: str, run: "RunFolder | None" = None) -> None:
@@ -533,7 +533,7 @@ on each panel and group, which goes there, q quit."""
 
     def _offer_preview_of_forbidden_start(self, name: str, prepared: "PreparedPlan") -> None:
         errors_text = "\n".join(
-            visible(words_on_screen(f"✗ {as_sentence(finding.message)}. {finding.screen_remedy}"))
+            visible(words_on_screen(f"✗ {capitalised(finding.message)}. {finding.screen_remedy}"))
             for finding in prepared.errors[:MAX_NAMES_SHOWN]
         )
         self.ask_choice(
@@ -594,7 +594,7 @@ on each panel and group, which goes there, q quit."""
         from tui_train.runs.remote_run import read_remote_location
 
         for run in runs:
-            place_of_run(run).refuse_if_active(run)
+            place_of_run(run).refuse_if_active_or_outside(run)
         total = sum(folder_usage(str(run.path)).size for run in runs)
         question = f"Delete {runs_in_words}?\n\nLogs and checkpoints go too. It frees {size_text(total)}."
         places = (read_remote_location(run.path) for run in runs)

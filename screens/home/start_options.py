@@ -94,15 +94,15 @@ def blank_row() -> ListRow:
 
 
 def _start_option_page_row(key: str, title: str, note: str) -> ListRow:
-    return ListRow(key, (title, note), _page_lines, height=2, section=_START_SECTION)
+    return ListRow(key, (title, note), _page_option_lines, height=2, section=_START_SECTION)
 
 
-def _page_lines(title: str, note: str, width: int) -> tuple[Content, ...]:
+def _page_option_lines(title: str, note: str, width: int) -> tuple[Content, ...]:
     """Return a way to begin as it stands on the page: its title, and below it what it needs."""
     return fit((title, "b"), width), fit((visible(note), MUTED), width)
 
 
-def _foot_lines(title: str, pressed: str, note: str, width: int) -> tuple[Content, ...]:
+def _foot_option_lines(title: str, pressed: str, note: str, width: int) -> tuple[Content, ...]:
     """Return a way to begin as a line below runs and profiles, with the key that does the same."""
     name = styled(("+ ", "$primary"), (title, "b"))
     about = styled((f"{pressed}   " if pressed else "", KEY_STYLE), (visible(note), MUTED))
@@ -121,10 +121,10 @@ def start_page_rows(draft_note: str | None = None) -> tuple[ListRow, ...]:
 def new_training_rows(draft_note: str | None = None) -> tuple[ListRow, ...]:
     """Return what begins a training below runs and profiles."""
     note = "fine-tune, own script; paste a path or a command"
-    new = ListRow("new", ("New training", "n", note), _foot_lines, section=_START_SECTION)
+    new = ListRow("new", ("New training", "n", note), _foot_option_lines, section=_START_SECTION)
     if draft_note is None:
         return (new,)
-    return ListRow("draft", ("Continue the draft", "", draft_note), _foot_lines, section=_START_SECTION), new
+    return ListRow("draft", ("Continue the draft", "", draft_note), _foot_option_lines, section=_START_SECTION), new
 
 
 START_ROWS = start_page_rows()

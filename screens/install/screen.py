@@ -96,7 +96,7 @@ is kept by pip or uv for the next time."""
 
 def _installation_lines(installation: Installation, width: int, max_output_lines: int) -> Sequence[Content]:
     title = visible(f"{installation.title[:1].upper()}{installation.title[1:]}")
-    place = f"into {visible(_place_text(installation))}" if installation.folder else ""
+    place = f"into {visible(_location_text(installation))}" if installation.folder else ""
     has_room = len(title) + len(place) < width - _HEADING_FRAME_WIDTH
     lines = [heading(title, place if has_room else "", width)]
     lines += [] if has_room else [fit(styled((place, MUTED)), width)]
@@ -118,7 +118,7 @@ def _installation_lines(installation: Installation, width: int, max_output_lines
     return [*lines, *(fit(styled((line, MUTED)), width) for line in installation.lines[-max_output_lines:])]
 
 
-def _place_text(installation: Installation) -> str:
+def _location_text(installation: Installation) -> str:
     return f"{installation.host}:{installation.folder}" if installation.host else installation.folder
 
 

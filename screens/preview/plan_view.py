@@ -12,7 +12,7 @@ from textual.content import Content
 from tui_train.checks import Finding
 from tui_train.facts.types import Facts
 from tui_train.memory.predict import predict_memory
-from tui_train.plan.render import files_with_plan_described
+from tui_train.plan.render import files_for_display
 from tui_train.plan.render.prepare import PreparedPlan, prepare_plan
 from tui_train.plan.render.script.plain_command import make_plain_command
 from tui_train.profile.types import Profile
@@ -28,7 +28,7 @@ from tui_train.views.previous_run import (
 )
 
 from ..discovery.machine_queries import FACTS_PARTS_NOT_AWAITED
-from ..screen_words import finding_on_screen, is_told_on_recipe_alone
+from ..screen_words import finding_on_screen, is_shown_on_recipe_alone
 from ..steps.step import StepScreen
 from ..widgets.file_viewer import FileViewer, ScrollingPage, ViewedFile
 from ..widgets.hint import Hint
@@ -41,10 +41,10 @@ from ..widgets.preview_lines import (
     change_lines,
     command_lines,
     fallback_lines,
-    fallbacks_by_phase,
     finding_lines,
     join_panels,
     note_lines,
+    phases_and_fallbacks,
     plan_overview_lines,
     preview_memory_lines,
 )
@@ -114,7 +114,7 @@ class PlanScreen(StepScreen):
             self._setup = self.wizard.setup_for_profile(self.profile, self.facts)
             self._prepared = prepare_plan(self._setup)
             self._fixes = _fixes_on_same_keys(() if is_edited else self._fixes, self.findings())
-            self.query_one(FileViewer).files = files_with_plan_described(self._prepared.files)
+            self.query_one(FileViewer).files = files_for_display(self._prepared.files)
             self._shows_changes = False
             self._arrange_files()
             self._update_preview_content()
@@ -126,7 +126,7 @@ class PlanScreen(StepScreen):
         if prepared is None or facts is None:
             return
         plan, profile, before = prepared.plan, prepared.profile, self._previous
-        setup = self._setup if self._setup and not self._setup.recipe_problem else None
+        setup = self._setup if self._setup and not self._setup.preset_error else None
         self._preview_content = PreviewContent(
             lines=training_outline_lines(setup, expected_pace(before, profile)) if setup else (),
             title=plan.title if plan else "",
@@ -135,9 +135,9 @@ class PlanScreen(StepScreen):
             findings=self.findings(),
             fixes=self._fixes,
             command=make_plain_command(plan) if plan else None,
-            files=len(self.query_one(FileViewer).files),
-            fallbacks=fallbacks_by_phase(plan),
-            compared_run_name=before.run if before else "",
+            file_count=len(self.query_one(FileViewer).files),
+            fallbacks=phases_and_fallbacks(plan),
+            compared_run_name=before.run_name if before else "",
             changes=effective_changes_since(before, profile) if before else (),
         )
         self._draw()
@@ -199,9 +199,9 @@ class PlanScreen(StepScreen):
     def action_toggle_changes(self) -> None:
         """Show which lines of the files the run before had otherwise, or the files again."""
         if self._shows_changes and self._prepared:
-            self._show_files(files_with_plan_described(self._prepared.files), are_changes=False)
+            self._show_files(files_for_display(self._prepared.files), are_changes=False)
         elif self._previous and self._prepared:
-            self._read_changed_files(self._previous.run, self._prepared)
+            self._read_changed_files(self._previous.run_name, self._prepared)
 
     def _show_files(self, files: Sequence[ViewedFile], *, are_changes: bool) -> None:
         self._shows_changes = are_changes
@@ -245,7 +245,7 @@ class PlanScreen(StepScreen):
     def findings(self) -> tuple[Finding, ...]:
         """Return the findings, whatever they are about; that of one row of Recipe was told there."""
         prepared = self._prepared
-        found = (each for each in prepared.findings if not is_told_on_recipe_alone(each)) if prepared else ()
+        found = (each for each in prepared.findings if not is_shown_on_recipe_alone(each)) if prepared else ()
         return tuple(finding_on_screen(each, prepared.profile) for each in found) if prepared else ()
 
     # The files

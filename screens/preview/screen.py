@@ -251,7 +251,7 @@ With --machine FILE the plan is for that machine: e writes the files, and you co
         def start(_array: str) -> None:
             self._starting = True
             self.notify(f"Starting {quantity(len(members), 'run')} …", markup=False)
-            self._start_members(tuple(members))
+            self._start_array_members(tuple(members))
 
         # Nothing is filled in: Enter alone would start runs.
         self.ask_text(self._array_question, "", start, change=prepare)
@@ -267,7 +267,7 @@ With --machine FILE the plan is for that machine: e writes the files, and you co
         return f"Try several values (a sweep): a {runs}.\nType the setting and its values, such as {typed}:"
 
     @work(thread=True, group="start")
-    def _start_members(self, members: tuple[ArrayMember, ...]) -> None:
+    def _start_array_members(self, members: tuple[ArrayMember, ...]) -> None:
         place = self.wizard.place_for(members[0].prepared.profile)
         runs = tuple(run for _, run in start_members(members, place))
         self.post_message(CompareRuns(runs[: len(RUN_LETTERS)]) if runs[1:] else OpenRun(runs[0]))
@@ -306,14 +306,14 @@ With --machine FILE the plan is for that machine: e writes the files, and you co
         except AlreadyExists:
             self._ask_to_replace_profile(name)
         else:
-            self.post_message(SetProfile(profile, saved=True))
+            self.post_message(SetProfile(profile, is_saved=True))
             self.notify(visible(f"Saved {path}"), markup=False)
 
     def _ask_to_replace_profile(self, name: str) -> None:
         def replace(_answer: str) -> None:
             profile = fields.profile_with_value(self.profile, "name", name)
             store.save_profile(profile, overwrite=True)
-            self.post_message(SetProfile(profile, saved=True))
+            self.post_message(SetProfile(profile, is_saved=True))
             self.notify(visible(f"Replaced {name}"), markup=False)
 
         answers = (("", "No, keep it"), ("yes", "Yes, replace it"))

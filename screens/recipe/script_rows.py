@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from tui_train.base.text import as_sentence, visible
+from tui_train.base.text import capitalised, visible
 from tui_train.checks import Finding
 from tui_train.facts.types import ScriptParameter, ScriptSource
 from tui_train.profile import fields
@@ -147,7 +147,7 @@ def _argument_options(field: Field, unset_text: str, *, only_yes: bool) -> tuple
 
 def _help_text(parameter: ScriptParameter) -> str:
     """Return what the script says of a parameter, its type and where it is declared."""
-    said = f"{as_sentence(parameter.help.rstrip('.'))}. " if parameter.help else ""
+    said = f"{capitalised(parameter.help.rstrip('.'))}. " if parameter.help else ""
     kind = "a switch" if parameter.form == "switch" else parameter.type or "a value"
     choices = f", one of {', '.join(parameter.choices)}" if parameter.choices else ""
     where = f"line {parameter.line} of {parameter.file or 'the script'}"

@@ -44,9 +44,9 @@ def result_lines(result: RunResult, width: int, verdict: str = "") -> list[Conte
     """
     # Of a folder the name: the command to serve it has all of its path.
     base = Path(result.base).name if Path(result.base).is_absolute() else result.base
-    made = visible(replace(result, base=base).weights_text) or _other_result_text(result)
+    made = visible(replace(result, base=base).weights_kind_and_base_text) or _other_result_text(result)
     lines = [heading("Result", made, width)]
-    lines += _written_lines(result, width)
+    lines += _weights_and_files_lines(result, width)
     # Where rewards are reported, the loss says nothing of how well it learned.
     if result.reward is not None and result.reward_first is not None:
         first = (f", {metric_value_text(result.reward_first)} first", MUTED)
@@ -67,7 +67,7 @@ def result_lines(result: RunResult, width: int, verdict: str = "") -> list[Conte
     return [*lines, *_command_lines(result, width)]
 
 
-def _written_lines(result: RunResult, width: int) -> list[Content]:
+def _weights_and_files_lines(result: RunResult, width: int) -> list[Content]:
     """Return what the run left and where, or where that was searched."""
     weights, lines = result.weights, list[Content]()
     if weights:

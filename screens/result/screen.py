@@ -52,10 +52,10 @@ _HINT_BY_WEIGHTS_KIND = {
     "adapter": "m merges the adapter with its base model, x exports it, p publishes it.",
     "model": "x exports the model for Ollama, llama.cpp or vLLM, p publishes it.",
 }
-_SCORES_HINT = "It gives scores, no text: there is nothing to try or to export. p publishes it."
+_SCORING_MODEL_HINT = "It gives scores, no text: there is nothing to try or to export. p publishes it."
 
 
-_SERVERS: tuple[tuple[Server, str], ...] = (
+_SERVER_CHOICES: tuple[tuple[Server, str], ...] = (
     ("ollama", "Ollama: a GGUF file, and a Modelfile with the chat template"),
     ("gguf", "llama.cpp: a GGUF file"),
     ("vllm", "vLLM: a folder with the whole model"),
@@ -63,7 +63,7 @@ _SERVERS: tuple[tuple[Server, str], ...] = (
 _BITS_BY_WEIGHTS_TYPE = {
     "f16": 16, "bf16": 16, "f32": 32, "q8_0": 8.5, "q6_k": 6.6, "q5_k_m": 5.7, "q4_k_m": 4.9, "q3_k_m": 4,
 }  # fmt: skip
-_WEIGHTS_TYPES = tuple(
+_WEIGHTS_TYPE_CHOICES = tuple(
     (name, f"{name:<7} {bits:>4} bits a weight: {bits / 8:.1f} GB for 1 B parameters")
     for name, bits in _BITS_BY_WEIGHTS_TYPE.items()
 )
@@ -80,7 +80,7 @@ def _hint_text(result: RunResult) -> str:
     if result.weights and result.weights.problem:
         return ""
     if result.weights and result.weights.scores:
-        return _SCORES_HINT
+        return _SCORING_MODEL_HINT
     if result.weights:
         return _HINT_BY_WEIGHTS_KIND[result.weights.kind]
     if result.saved or result.written:
@@ -88,7 +88,7 @@ def _hint_text(result: RunResult) -> str:
     return ""
 
 
-class StepReport(NamedTuple):
+class JobCallbacks(NamedTuple):
     """Where what makes a folder tells its steps, and how it knows that nobody waits for it."""
 
     say: Callable[[str, str], None]
@@ -133,7 +133,7 @@ On the command line: tui-train result, try, evaluate, merge, export-model and pu
         Binding("p", "publish", "Publish"),
         Binding("c", "copy_path", "Copy path"),
         Binding("v", "copy_serve_command", "Copy command"),
-        Binding("f4", "run_own_code", "Run its code"),
+        Binding("f4", "repeat_with_model_code", "Run its code"),
         Binding("b", "try_beside_base", "Try beside its base"),
     ]
 
@@ -209,7 +209,7 @@ On the command line: tui-train result, try, evaluate, merge, export-model and pu
             "try_beside_base": talks and kind == "model" and bool(self.result.base),
             "merge": kind == "adapter" and is_idle,
             "publish": weights is not None,
-            "run_own_code": self._repeat_with_own_code is not None and is_idle,
+            "repeat_with_model_code": self._repeat_with_own_code is not None and is_idle,
             "copy_path": bool(self.result.main_path),
         }
         if action == "copy_serve_command":
@@ -272,7 +272,7 @@ On the command line: tui-train result, try, evaluate, merge, export-model and pu
     def action_merge(self) -> None:
         """Ask for a folder, then merge."""
 
-        def make(folder: str, *, trusted: bool, report: StepReport) -> list[Content]:
+        def make(folder: str, *, trusted: bool, report: JobCallbacks) -> list[Content]:
             options = MergeOptions(trusts_model_code=trusted)
             return merge_result_lines(merge_adapter(self.run, folder, options, report.say, report.is_cancelled))
 
@@ -287,17 +287,19 @@ On the command line: tui-train result, try, evaluate, merge, export-model and pu
         """Ask for what, of which type and where, then export."""
 
         def chosen(name: str) -> None:
-            options = ExportModelOptions(server=next(each for each, _ in _SERVERS if each == name))
+            options = ExportModelOptions(server=next(each for each, _ in _SERVER_CHOICES if each == name))
             if options.server == "vllm":
                 ask_for_folder(options)
             else:
                 question = "Which type of weights? A smaller one answers a little worse."
                 self.ask_choice(
-                    question, _WEIGHTS_TYPES, lambda answer: ask_for_folder(replace(options, weights_type=answer))
+                    question,
+                    _WEIGHTS_TYPE_CHOICES,
+                    lambda answer: ask_for_folder(replace(options, weights_type=answer)),
                 )
 
         def ask_for_folder(options: ExportModelOptions) -> None:
-            def make(folder: str, *, trusted: bool, report: StepReport) -> list[Content]:
+            def make(folder: str, *, trusted: bool, report: JobCallbacks) -> list[Content]:
                 chosen = replace(options, trusts_model_code=trusted)
                 return export_result_lines(export_model(self.run, folder, chosen, report.say, report.is_cancelled))
 
@@ -305,7 +307,7 @@ On the command line: tui-train result, try, evaluate, merge, export-model and pu
             job = _FolderJob("Export", "exported", make)
             self._ask_for_folder("Write into which new folder?", folder, names_in_local_folder, job)
 
-        self.ask_choice("For which server?", _SERVERS, chosen)
+        self.ask_choice("For which server?", _SERVER_CHOICES, chosen)
 
     def action_publish(self) -> None:
         """Show what would be sent to the Hub."""
@@ -313,7 +315,7 @@ On the command line: tui-train result, try, evaluate, merge, export-model and pu
 
         self.post_message(OpenScreen(PublishScreen(self.run)))
 
-    def action_run_own_code(self) -> None:
+    def action_repeat_with_model_code(self) -> None:
         """Repeat it with the code that came with the model."""
         if self._repeat_with_own_code:
             self._repeat_with_own_code()
@@ -336,7 +338,7 @@ On the command line: tui-train result, try, evaluate, merge, export-model and pu
 
         say("starting", folder)
         try:
-            lines = job.make(folder, trusted=trusted, report=StepReport(say, lambda: worker.is_cancelled))
+            lines = job.make(folder, trusted=trusted, report=JobCallbacks(say, lambda: worker.is_cancelled))
         except AnswerCancelled:
             return
         except TuiTrainError as error:

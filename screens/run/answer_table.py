@@ -14,8 +14,8 @@ from ..widgets.text_layout import MUTED, WARNING_MARK, styled
 
 # trl.trainer.utils.print_prompt_completions_sample: a panel with the step, in it a table of rich.
 _TITLE_PATTERN = re.compile(r"╭─+ Step (\d{1,12}) ─+╮\s*$")
-_ROLES = frozenset({"SYSTEM", "DEVELOPER", "USER", "ASSISTANT", "TOOL"})  # alone in a line above what they say
-_WIDER = "the environment variable COLUMNS=200 (Backend) makes the columns of the next run wider"
+_CHAT_ROLES = frozenset({"SYSTEM", "DEVELOPER", "USER", "ASSISTANT", "TOOL"})  # alone in a line above what they say
+_WIDER_TABLE_HINT = "the environment variable COLUMNS=200 (Backend) makes the columns of the next run wider"
 
 
 class AnswerTable(NamedTuple):
@@ -59,7 +59,9 @@ def answer_lines(table: AnswerTable) -> Content:
     if table.lines:
         pieces.append(Content("\n".join(table.lines)))
     if table.is_cut:
-        pieces.append(styled(WARNING_MARK, (f" A text with … may have been cut by the trainer: {_WIDER}.", MUTED)))
+        pieces.append(
+            styled(WARNING_MARK, (f" A text with … may have been cut by the trainer: {_WIDER_TABLE_HINT}.", MUTED))
+        )
     return Content("\n").join(pieces)
 
 
@@ -79,7 +81,7 @@ def _read_table(step: str, lines: Sequence[str]) -> AnswerTable:
         return AnswerTable(step, (), (), tuple(lines), is_cut)
     names = tuple(" ".join(filter(None, map(str.strip, parts))) for parts in zip(*heads, strict=True))
     texts = (
-        tuple(_without_wrapping(cell, width - 2) for cell, width in zip(zip(*row, strict=True), widths, strict=True))
+        tuple(_unwrapped_cell_text(cell, width - 2) for cell, width in zip(zip(*row, strict=True), widths, strict=True))
         for row in rows
         if row
     )
@@ -103,12 +105,12 @@ def _split_cells(line: str, widths: Sequence[int]) -> list[str]:
     return cells if not rest else line.split("│")[1:-1]
 
 
-def _without_wrapping(cell: Sequence[str], width: int) -> str:
+def _unwrapped_cell_text(cell: Sequence[str], width: int) -> str:
     """Return the text of a cell: its lines joined where the next word had no room, else the breaks that it has."""
     lines = [line[1:].rstrip() for line in cell]
     text = lines[0]
     for before, line in pairwise(lines):
         word = line.split(" ", 1)[0]
-        is_wrapped = before and word and before not in _ROLES and cell_len(before) + 1 + cell_len(word) > width
+        is_wrapped = before and word and before not in _CHAT_ROLES and cell_len(before) + 1 + cell_len(word) > width
         text += (" " if is_wrapped else "\n") + line
     return text.strip("\n")

@@ -20,9 +20,9 @@ from .answer_table import AnswerTable, answer_lines, newest_answers
 if TYPE_CHECKING:
     from .run_view import RunView
 
-_READ_BYTES = 4 << 20  # at the end of the log, which holds thousands of lines of tables
+_LOG_TAIL_BYTES = 4 << 20  # at the end of the log, which holds thousands of lines of tables
 _SECONDS_BETWEEN_READS = 5.0
-_NONE_PRINTED = (
+_NO_ANSWERS_TEXT = (
     "No answers in this log. With Printed answers on Recipe the next run prints some with each line of metrics, if its "
     "Python has the package rich."
 )
@@ -63,7 +63,7 @@ makes them wider in the next run."""
 
     @work(thread=True, exclusive=True, group="answers")
     def _read_answers(self) -> None:
-        tail = LogTail(self._view.run.attempt_log(self._view.newest_logged_attempt), last_bytes=_READ_BYTES)
+        tail = LogTail(self._view.run.attempt_log(self._view.newest_logged_attempt_number), last_bytes=_LOG_TAIL_BYTES)
         read = (str(tail.path), tail.size())
         if read == self._read_log:
             return
@@ -71,7 +71,7 @@ makes them wider in the next run."""
         self.call_unless_cancelled(self._show_answers, newest_answers(tail.remaining_lines()))
 
     def _show_answers(self, table: AnswerTable | None) -> None:
-        shown = answer_lines(table) if table else styled((_NONE_PRINTED, MUTED))
+        shown = answer_lines(table) if table else styled((_NO_ANSWERS_TEXT, MUTED))
         self.query_one("#answers", Static).update(shown)
         step = f"step {table.step}" if table else ""
         self.query_one(StepBar).show_at_right(styled((step, MUTED)), visible(self._view.run.name))

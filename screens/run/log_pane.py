@@ -118,9 +118,9 @@ class LogPane(Vertical):
     @work(thread=True, group="listen")
     def _post_search_updates(self, search: LogSearch) -> None:
         for found in search.updates():
-            self.call_later(self._show_update_of_search, search, found)
+            self.call_later(self._show_search_or_filter_update, search, found)
 
-    def _show_update_of_search(self, search: LogSearch, found: SearchUpdate) -> None:
+    def _show_search_or_filter_update(self, search: LogSearch, found: SearchUpdate) -> None:
         """Show the progress or a hit of a search or a filter; one that was replaced has nothing to say."""
         if self._filtered and search is self._filtered.search:
             self._searched_text = "" if found.done or found.error else f", {found.percent} % searched"

@@ -238,7 +238,7 @@ class LogView(Widget, can_focus=True):
         height = self.size.height
         self._stamp, self._bytes = self.source.change_stamp(), self.source.size()
         if self._bars:
-            self._bars.refresh(self._stamp)
+            self._bars.forget_changed_blocks(self._stamp)
         rows = [] if self.following else [*islice(self._rows_from(self._top), height)]
         if len(rows) < height:
             first = rows[0].place if rows else RowPosition(self._bytes)

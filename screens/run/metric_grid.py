@@ -26,7 +26,7 @@ class MetricGridOptions(NamedTuple):
     is_full: bool = False
     zoom_step: int = 0
 
-    def with_log_toggled(self) -> "MetricGridOptions":
+    def with_log_scale_toggled(self) -> "MetricGridOptions":
         """Return them with the logarithm of the metric at the cursor, or without it."""
         return self._replace(log_scaled=self.log_scaled ^ {self.cursor})
 

@@ -63,7 +63,7 @@ On the command line: tui-train metrics, with --json and --csv."""
         Binding("pageup", "move_page(-1)", show=False),
         Binding("pagedown", "move_page(1)", show=False),
         Binding("p", "toggle_pin", "Put first"),
-        Binding("l", "toggle_log", "Log scale"),
+        Binding("l", "toggle_log_scale", "Log scale"),
         Binding("z", "zoom", "Last steps"),
         Binding("escape", "back", "Back", key_display="Esc"),
     ]
@@ -166,9 +166,9 @@ On the command line: tui-train metrics, with --json and --csv."""
         """Pin the metric at the cursor, or not."""
         self._apply_choices(self._view.metrics.with_pin_toggled())
 
-    def action_toggle_log(self) -> None:
+    def action_toggle_log_scale(self) -> None:
         """Draw the metric at the cursor by its logarithm, or not."""
-        self._apply_choices(self._view.metrics.with_log_toggled())
+        self._apply_choices(self._view.metrics.with_log_scale_toggled())
 
     def action_zoom(self) -> None:
         """Show the last part only."""

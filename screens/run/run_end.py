@@ -88,7 +88,7 @@ def explain_run_end(
 ) -> RunEnd:
     """Return what is known of an ended run whose last attempt is the plan's at a position; TuiTrainError."""
     found = diagnose_run(run, facts, observer)
-    profile = store.load_profile_file(str(run.profile)) if found and found.change else None
+    profile = store.load_profile_file(str(run.profile_file)) if found and found.change else None
     return RunEnd(
         diagnosis=found,
         profile=profile,
@@ -104,7 +104,7 @@ def explain_run_end(
 def explain_broken_loss(run: RunFolder, facts: Facts | None) -> RunEnd:
     """Return why the loss of a run that still trains is NaN, and the change that may help another one."""
     found = diagnose_run(run, facts, while_it_trains=True)
-    profile = store.load_profile_file(str(run.profile)) if found and found.change else None
+    profile = store.load_profile_file(str(run.profile_file)) if found and found.change else None
     return replace(RUN_NOT_ENDED, diagnosis=found, profile=profile)
 
 

@@ -61,7 +61,7 @@ def state_mark(status: RunStatus) -> tuple[str, str]:
 def run_state_lines(name: str, snapshot: RunSnapshot, problems: tuple[str, ...], width: int) -> list[Content]:
     """Return the lines; `problems` are sentences, each of which begins a line."""
     now = snapshot.status
-    broken = plain_text.ended_loss_text(now, snapshot.progress)
+    broken = plain_text.broken_end_loss_text(now, snapshot.progress)
     sign = FAILED_MARK if broken else state_mark(now)
     words = ", ".join(filter(None, (plain_text.run_state_text(now), broken)))
     head = styled(sign, " ", (words, f"b {sign[1]}"), "  ", visible(name))
@@ -166,8 +166,8 @@ def metric_parts(snapshot: RunSnapshot) -> list[Content]:
     elif progress.last and progress.first:
         first = f" last, {loss_text(progress.first.loss)} first"
         found.append(styled((loss_text(progress.last.loss), "b"), (first, MUTED)))
-    if reward := progress.metrics.named("reward"):
-        spread = progress.metrics.named("reward_std")
+    if reward := progress.metrics.series_named("reward"):
+        spread = progress.metrics.series_named("reward_std")
         words = f" ± {metric_value_text(spread.last[1])}" if spread and goes_on else ""
         found.append(styled(("reward ", MUTED), (metric_value_text(reward.last[1]), "b"), (words, MUTED)))
     newest, best = progress.evaluations.last, progress.best_evaluation

@@ -63,7 +63,7 @@ class RunView:
         return self.snapshot is not None and self.snapshot.status.state in WAITING_STATES
 
     @property
-    def newest_logged_attempt(self) -> int:
+    def newest_logged_attempt_number(self) -> int:
         """The newest attempt that has a log; 0: none."""
         numbers = range(1, _MAX_ATTEMPTS_LISTED)
         return max((number for number in numbers if self.run.attempt_log(number).is_file()), default=0)
@@ -87,7 +87,7 @@ class RunView:
             self._cards_busy_at = now
         self._history.add(mine, now)
 
-    def _card_labels(self, facts: Facts | None) -> dict[str, CardLabel]:
+    def _card_label_by_uuid(self, facts: Facts | None) -> dict[str, CardLabel]:
         """Return what the run's cards are called, by UUID: as the machine numbers them, else as the plan names them."""
         planned = dict(zip(self.snapshot.gpus, self.snapshot.gpu_names, strict=False)) if self.snapshot else {}
         cards = {uuid: CardLabel("", name) for uuid, name in planned.items()}
@@ -145,7 +145,7 @@ class RunView:
 
     def card_lines(self, card_samples: CardSamples, facts: Facts | None, max_cards: int, max_lines: int) -> DrawLines:
         """Return what draws the run's cards."""
-        mine, names = self.samples_of_run(card_samples), self._card_labels(facts)
+        mine, names = self.samples_of_run(card_samples), self._card_label_by_uuid(facts)
 
         def draw(width: int) -> Sequence[Content]:
             return card_lines(mine, self._history, names, max_cards, width)[:max_lines]

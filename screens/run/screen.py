@@ -234,7 +234,7 @@ When a run ends while you watch, the terminal rings and shows a notification; TU
         self.view.is_log_unreadable = True
         self._draw()
         if self.view.snapshot is None:
-            self._open_log(self.view.newest_logged_attempt)
+            self._open_log(self.view.newest_logged_attempt_number)
         self.set_timer(_FOLLOW_RETRY_SECONDS, self._follow_again)
 
     def _follow_again(self) -> None:
@@ -256,7 +256,7 @@ When a run ends while you watch, the terminal rings and shows a notification; TU
             if not view.is_still_training:
                 self.read_run_end()
                 if before:
-                    broken = plain_text.ended_loss_text(snapshot.status, snapshot.progress)
+                    broken = plain_text.broken_end_loss_text(snapshot.status, snapshot.progress)
                     self._announce_end(", ".join(filter(None, (snapshot.status.state, broken))))
         changed = (
             before is None
@@ -265,22 +265,22 @@ When a run ends while you watch, the terminal rings and shows a notification; TU
         )
         # What was told before a step was is no reason to wait.
         self._draw_rate_limited(at_once=changed or not (before and before.progress.step))
-        self._explain_broken_loss(snapshot)
+        self._update_broken_loss_diagnosis(snapshot)
         self.refresh_bindings()
 
-    def _explain_broken_loss(self, snapshot: RunSnapshot) -> None:
+    def _update_broken_loss_diagnosis(self, snapshot: RunSnapshot) -> None:
         """Find what helps against a loss that is no number as soon as it is one, and forget it where it recovers."""
         last = snapshot.progress.last
         broken = self.view.is_still_training and last is not None and broken_loss_text(last.loss) != ""
         if broken != self._is_loss_broken and self.view.is_still_training:
             if broken:
-                self._read_broken_loss()
+                self._diagnose_broken_loss()
             else:
                 self._show_run_end(RUN_NOT_ENDED)
         self._is_loss_broken = broken
 
     @work(thread=True, exclusive=True, group="explain")
-    def _read_broken_loss(self) -> None:
+    def _diagnose_broken_loss(self) -> None:
         self.call_unless_cancelled(self._show_run_end, run_end.explain_broken_loss(self.run, self.facts))
 
     def _announce_end(self, state: str) -> None:
@@ -526,7 +526,9 @@ When a run ends while you watch, the terminal rings and shows a notification; TU
 
     def action_edit(self) -> None:
         """Open the steps with the values of this run."""
-        self.post_message(SetProfile(store.load_profile_file(str(self.run.profile)), save_as_draft=False, run=self.run))
+        self.post_message(
+            SetProfile(store.load_profile_file(str(self.run.profile_file)), save_as_draft=False, run=self.run)
+        )
         self.post_message(OpenStep("recipe", self))
 
     def action_open_script(self) -> None:

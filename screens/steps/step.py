@@ -12,7 +12,7 @@ from textual.events import Resize
 from textual.geometry import Size
 from textual.widget import Widget
 
-from tui_train.base.text import as_sentence, visible
+from tui_train.base.text import capitalised, visible
 from tui_train.checks import Finding
 from tui_train.profile import fields
 from tui_train.setup.setup import Setup
@@ -32,11 +32,11 @@ from ..widgets.lines import DrawLines
 from ..widgets.multi_select import MultiSelect
 from ..widgets.step_bar import StepBar
 from ..widgets.text_layout import FAILED_MARK, styled
-from .step_findings import FindingsScreen
+from .step_findings import ScreenWithFindings
 from .step_rows import Section, make_form_row
 
 _MIN_TALL_ROWS = 34  # rows from which on all is shown
-_HELD_TEXT = "Enter goes on once this is fixed. "
+_ENTER_HELD_BACK_TEXT = "Enter goes on once this is fixed. "
 ADVANCED_GROUP_KEY = "advanced"
 
 
@@ -44,7 +44,7 @@ class ScrollingForm(VerticalScroll, can_focus=False, inherit_bindings=False):
     """A form that scrolls with the focus and leaves the arrow keys to the screen."""
 
 
-class StepScreen(FindingsScreen):
+class StepScreen(ScreenWithFindings):
     """A step that shows the profile in a form and posts what is changed."""
 
     TITLE_OF_STEP: ClassVar[str] = ""
@@ -163,7 +163,7 @@ class StepScreen(FindingsScreen):
             self.wizard.findings_for(self.wizard.setup_for_profile(self.profile, self.facts)),
         )
         self._all_findings = tuple(
-            self._finding_as_said_here(finding) for finding in found if finding.form_row_key != half_typed
+            self._finding_in_words_of_step(finding) for finding in found if finding.form_row_key != half_typed
         )
         self.form.list_folder_names = self.wizard.list_folder_names
         self.form.show(tuple(self._make_groups(setup)))
@@ -180,7 +180,7 @@ class StepScreen(FindingsScreen):
         self.show_hint()
         self.refresh_bindings()
 
-    def _finding_as_said_here(self, finding: Finding) -> Finding:
+    def _finding_in_words_of_step(self, finding: Finding) -> Finding:
         """Return a finding without the name of the step that one is on; an installation that runs is not offered."""
         if finding.install and self.is_installing:
             return replace(finding, message="being installed", keys="F2 shows how far.")
@@ -192,7 +192,7 @@ class StepScreen(FindingsScreen):
     def setup(self) -> Setup | None:
         """Consequences of the profile and the facts; None where that cannot be said."""
         made = self.wizard.setup_for_profile(self.profile, self.facts) if self.facts else None
-        return made if made and not made.recipe_problem else None
+        return made if made and not made.preset_error else None
 
     # The form
 
@@ -308,7 +308,7 @@ class StepScreen(FindingsScreen):
         elif wrong:
             for chosen in self.query(f"#{key.rpartition('.')[2]}").results(MultiSelect):
                 chosen.focus()  # the list of GPUs
-            words = f"{_HELD_TEXT}{as_sentence(wrong.message)}. {wrong.screen_remedy}"
+            words = f"{_ENTER_HELD_BACK_TEXT}{capitalised(wrong.message)}. {wrong.screen_remedy}"
             self.notify(visible(words), severity="error", markup=False)
 
     def show_hint(self) -> None:
@@ -316,7 +316,7 @@ class StepScreen(FindingsScreen):
         form = self.form
         is_held = form.holds_focus and form.cursor == self._held_key and form.state.cursor_row_has_problem
         if is_held and not (self._undone_text or self.is_installing):
-            self.query_one(Hint).show_text(styled(FAILED_MARK, f" {_HELD_TEXT}{visible(form.state.hint)}"))
+            self.query_one(Hint).show_text(styled(FAILED_MARK, f" {_ENTER_HELD_BACK_TEXT}{visible(form.state.hint)}"))
         else:
             super().show_hint()
 
@@ -339,7 +339,7 @@ class StepScreen(FindingsScreen):
         self.refresh_bindings()
 
     @on(Form.PathTyped)
-    def _show_what_path_leads_to(self, event: Form.PathTyped) -> None:
+    def _update_after_path_typed(self, event: Form.PathTyped) -> None:
         event.stop()
         self.update()
 

@@ -7,7 +7,7 @@ from textual import on
 from textual.content import Content
 from textual.reactive import reactive
 
-from tui_train.base.text import as_sentence, visible
+from tui_train.base.text import capitalised, visible
 from tui_train.checks import Finding
 from tui_train.facts.gpus.samples import CardSamples
 from tui_train.facts.types import Facts
@@ -24,7 +24,7 @@ from ..widgets.text_layout import KEY_STYLE, LIVE_MARK, fit, styled
 from .step_rows import Section, change_undone_text
 
 
-class FindingsScreen(WizardScreen):
+class ScreenWithFindings(WizardScreen):
     """A screen with a form that says what is wrong with its fields, and fixes it."""
 
     SECTIONS: ClassVar[tuple[Section, ...]] = ()
@@ -104,13 +104,13 @@ class FindingsScreen(WizardScreen):
         words = form.state.hint if in_form else select.hint if select else ""
         found = self._shown_findings()
         # Not by its words, which follow the width and what a card does now.
-        here = form.cursor if in_form else f"{select.cursor} {select.is_refused}" if select else ""
+        here = form.cursor if in_form else f"{select.cursor} {select.is_unpick_refused}" if select else ""
         known = tuple((finding.form_row_key, finding.level) for finding in found)
         if known != self._findings_shown:
             self._findings_shown, self._row_when_shown = known, here
         mine = next((finding for finding in found if in_form and finding.form_row_key == here), None)
         first = next(iter(_findings_without_argument_notes(found)), None)
-        is_told_beside = first is not None and not first.forbids_plan and self._stand_findings_beside
+        is_told_beside = first is not None and not first.forbids_plan and self._are_findings_beside_form
         if finding := mine or (first if here == self._row_when_shown and not is_told_beside else None):
             mark = ("✗", "$error") if finding.forbids_plan else ("!", "$warning")
             fix = (
@@ -119,13 +119,13 @@ class FindingsScreen(WizardScreen):
                 else Content()
             )
             self.query_one(Hint).show_text(
-                styled(mark, f" {visible(as_sentence(finding.message))}. {visible(finding.screen_remedy)}", fix)
+                styled(mark, f" {visible(capitalised(finding.message))}. {visible(finding.screen_remedy)}", fix)
             )
             return
         self.query_one(Hint).show_text(Content(visible(words)))
 
     @property
-    def _stand_findings_beside(self) -> bool:
+    def _are_findings_beside_form(self) -> bool:
         """True where the findings stand beside the form, in sight."""
         return self.has_class("-tall") and any(pane.has_room for pane in self.query(FindingsPane))
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from tui_train.base.text import as_sentence, visible
+from tui_train.base.text import capitalised, visible
 from tui_train.checks import Finding
 from tui_train.profile import fields
 from tui_train.profile.changes import ValueDifference
@@ -79,7 +79,7 @@ def hint_and_fix_texts(finding: Finding | None, help_text: str) -> tuple[str, st
         return visible(help_text), ""
     fix = finding.fix.title if finding.fix else ""
     return visible(
-        f"{as_sentence(finding.message)}. {finding.screen_remedy}{f'  F2: {fix}.' if fix and not finding.keys else ''}"
+        f"{capitalised(finding.message)}. {finding.screen_remedy}{f'  F2: {fix}.' if fix and not finding.keys else ''}"
     ), visible(fix)
 
 

@@ -198,7 +198,7 @@ class CursorList(ScrollView, can_focus=True, inherit_bindings=False):
         """Return the line that is seen at a height."""
         return y if y < self._pinned_line_count else y + self._top_line
 
-    def height_of_line(self, line: int) -> int:
+    def y_of_line(self, line: int) -> int:
         """Return at which height a line is seen, -1 where it is not."""
         pinned, y = self._pinned_line_count, line - self._top_line
         return line if line < pinned else y if pinned <= y < self.size.height else -1
@@ -227,7 +227,7 @@ class CursorList(ScrollView, can_focus=True, inherit_bindings=False):
         """Draw lines again, and write those that are seen and look different."""
         before = {line: self._strips.pop(line, None) for line in lines}
         for line, strip in before.items():
-            if (y := self.height_of_line(line)) >= 0 and self._drawn_strip(line) != strip:
+            if (y := self.y_of_line(line)) >= 0 and self._drawn_strip(line) != strip:
                 self.refresh(Region(0, y, self.size.width, 1))
 
     def _drawn_strip(self, line: int) -> Strip:

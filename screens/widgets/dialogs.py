@@ -17,7 +17,7 @@ from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
 from tui_train.base.errors import TuiTrainError
-from tui_train.base.text import as_sentence, visible
+from tui_train.base.text import capitalised, visible
 
 from ..screen_words import words_on_screen
 from .file_viewer import ScrollingPage
@@ -62,7 +62,7 @@ class ChoiceDialog(ModalScreen[str]):
         for shown in self.query(".question").results(Static):
             shown.update(_question_lines(question))
 
-    def show_words(self, answer: str, words: str | Content) -> None:
+    def change_answer_text(self, answer: str, words: str | Content) -> None:
         """Show other words for an answer, while the question is open."""
         self.answers[answer] = words
         for options in self.query(OptionList):
@@ -142,7 +142,7 @@ class TextDialog(ModalScreen[str | None]):
         if entry.cursor_at_end:
             entry.action_cursor_right()
             if entry.value == before:
-                list_candidates(entry)
+                show_candidates(entry)
 
     @on(Input.Changed)
     def _forget_refusal(self, event: Input.Changed) -> None:
@@ -167,7 +167,7 @@ class TextDialog(ModalScreen[str | None]):
 
 
 def _refusal_line(error: TuiTrainError) -> Content:
-    return styled(FAILED_MARK, f" {visible(as_sentence(error.message))}. {visible(words_on_screen(error.remedy))}")
+    return styled(FAILED_MARK, f" {visible(capitalised(error.message))}. {visible(words_on_screen(error.remedy))}")
 
 
 class HelpScreen(ModalScreen[None]):
@@ -194,7 +194,7 @@ class HelpScreen(ModalScreen[None]):
         self.query_one(ScrollingPage).focus()
 
 
-def list_candidates(entry: Input, text: str | None = None) -> None:
+def show_candidates(entry: Input, text: str | None = None) -> None:
     """Show the names with which the path in an input, or another text, may go on, to choose from."""
 
     def take(name: str | None) -> None:

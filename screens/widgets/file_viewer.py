@@ -217,20 +217,20 @@ def file_names_lines(names: Sequence[str], shown_index: int, search_text: str, w
     return [title, fit(line, width)]
 
 
-def _diff_in_columns(file: ViewedFile, width: int) -> FileDiff | None:
+def _diff_for_two_columns(file: ViewedFile, width: int) -> FileDiff | None:
     """Return a file that is drawn in two columns; None for any other, also where there is no room for them."""
     return file if isinstance(file, FileDiff) and width >= MIN_SIDE_BY_SIDE_WIDTH else None
 
 
 def _line_texts(file: ViewedFile, width: int) -> Sequence[str]:
     """Return the text of each line of a file as it is drawn for a width."""
-    diff = _diff_in_columns(file, width)
+    diff = _diff_for_two_columns(file, width)
     return side_by_side_texts(diff) if diff else file.text[:_MAX_CHARACTERS_SHOWN].split("\n")
 
 
 def file_content(file: ViewedFile, hit_lines: Sequence[int], current_hit_line: int, width: int) -> Content:
     """Return a file as it is drawn for a width: what differs in one in two columns, where there is room."""
-    if diff := _diff_in_columns(file, width):
+    if diff := _diff_for_two_columns(file, width):
         return _mark_hit_lines(side_by_side(diff, width), hit_lines, current_hit_line)
     return fold_comments(highlight_file(file, hit_lines, current_hit_line), width)
 

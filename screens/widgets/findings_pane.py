@@ -17,7 +17,7 @@ from .text_layout import DONE_MARK, FAILED_MARK, KEY_STYLE, MUTED, WARNING_MARK,
 
 _MAX_FINDINGS_SHOWN = 8
 _MAX_FALLBACKS_SHOWN = 6
-_PARTS_FROM_TOP = ("marked-row", "consequences", "plan")
+_PART_IDS_FROM_TOP = ("marked-row", "consequences", "plan")
 
 
 class FindingsPane(VerticalScroll, can_focus=False, inherit_bindings=False):
@@ -69,30 +69,30 @@ class FindingsPane(VerticalScroll, can_focus=False, inherit_bindings=False):
         unread, (setup, findings) = self._unread_label, self._setup_and_findings
         starts = not unread and not any(finding.forbids_plan for finding in findings)
         planned = make_plan(setup, findings) if starts else None
-        self._mounted_lines("consequences").show(
+        self._find_or_mount_lines("consequences").show(
             lambda width: (
                 unparsable_field_lines(unread, width) if unread else consequence_lines(findings, planned, width)
             )
         )
 
-    def _mounted_lines(self, name: str) -> Lines:
+    def _find_or_mount_lines(self, name: str) -> Lines:
         """Return the lines of this name, which are made in their place when they are first shown."""
         lines = next((each for each in self.query(Lines) if each.id == name), None)
         if lines is None:
             lines = Lines(id=name)
-            after = _PARTS_FROM_TOP[_PARTS_FROM_TOP.index(name) + 1 :]
+            after = _PART_IDS_FROM_TOP[_PART_IDS_FROM_TOP.index(name) + 1 :]
             self.mount(lines, before=next((each for each in self.children if each.id in after), None))
         return lines
 
     def _update_details_of_plan(self) -> None:
         draw = self._draw_details_of_plan
         if self.has_room and (draw or any(each.id == "plan" for each in self.query(Lines))):
-            self._mounted_lines("plan").show(lambda width: [Content(), *draw(width)] if draw else ())
+            self._find_or_mount_lines("plan").show(lambda width: [Content(), *draw(width)] if draw else ())
 
     def _update_cursor_row_details(self) -> None:
         draw = self._draw_cursor_row_details
         if draw or any(each.id == "marked-row" for each in self.query(Lines)):
-            self._mounted_lines("marked-row").show(lambda width: [*draw(width), Content()] if draw else ())
+            self._find_or_mount_lines("marked-row").show(lambda width: [*draw(width), Content()] if draw else ())
 
 
 def finding_line(finding: Finding, width: int, key: str = "") -> Content:

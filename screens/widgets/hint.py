@@ -6,7 +6,7 @@ from .lines import Lines
 from .text_layout import KEY_STYLE, MUTED, fit, styled
 
 _MIN_LINE_COUNT = 2
-_MAX_SHARE_OF_SCREEN = 3  # a third of it: the row that it is about stays in sight
+_SCREEN_HEIGHT_DIVISOR = 3  # a third of it: the row that it is about stays in sight
 _MARK_WIDTH = 2  # cells of the mark before the words
 
 
@@ -24,7 +24,7 @@ class Hint(Lines):
         """Return a text in lines, of which the last one is cut where they would take too much of the screen."""
         room = max(1, width - _MARK_WIDTH)
         lines = text.wrap(room) if text.plain else []
-        last = max(_MIN_LINE_COUNT, self.app.size.height // _MAX_SHARE_OF_SCREEN) - 1
+        last = max(_MIN_LINE_COUNT, self.app.size.height // _SCREEN_HEIGHT_DIVISOR) - 1
         if lines[last + 1 :]:
             lines[last:] = [fit(Content(" ").join(lines[last:]), room)]
         marks = (styled(("›", KEY_STYLE), " "), *[Content(" " * _MARK_WIDTH)] * len(lines))

@@ -68,7 +68,7 @@ def list_jump_targets(rows: CursorList) -> Iterator[JumpTarget]:
     line = 0
     for title, first in zip(rows.state.rows, rows.state.rows[1:], strict=False):
         if title.data and not title.key and first.key:
-            yield JumpTarget(str(title.data[0]), rows, rows.height_of_line(line), partial(go, first.key))
+            yield JumpTarget(str(title.data[0]), rows, rows.y_of_line(line), partial(go, first.key))
         line += title.height
 
 
@@ -102,7 +102,7 @@ def jump_letters(titles: Sequence[str]) -> list[str]:
 
 
 class JumpScreen(ModalScreen["JumpTarget | None"]):
-    """Puts the letters over a screen, and answers with the stop of the one that is typed; another key ends it."""
+    """Puts the letters over a screen, and answers with the target of the one that is typed; another key ends it."""
 
     def __init__(self, stops: Sequence[JumpTarget], screen: Screen[Any]) -> None:
         super().__init__()

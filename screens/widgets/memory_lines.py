@@ -18,7 +18,7 @@ _PHASE_NAME_WIDTH, _PHASE_SIZE_WIDTH = 18, 10
 # From so many cells on it is said that the first figure is what it needs, and the second what is free.
 _MIN_WIDE_WIDTH = 70
 # What the parts of a phase are drawn as, and called; the last takes all others.
-_PARTS_BY_TEXTURE: Sequence[tuple[str, str, Mapping[str, str]]] = (
+_TEXTURES_STYLES_AND_PARTS: Sequence[tuple[str, str, Mapping[str, str]]] = (
     ("█", "$weights", {"weights": "weights"}),
     ("▓", "$optimizer", {"gradients": "gradients", "buckets": "gradients", "optimizer states": "optimizer"}),
     ("▒", "$activations", {"activations": "activations", "logits": "activations"}),
@@ -133,7 +133,7 @@ def _bytes_by_part_of_all_processes(peak: PhaseMemory, verdict: MemoryVerdict) -
 
 def _texture_shares(bytes_by_part: dict[str, int]) -> list[tuple[int, str, str, str]]:
     shares = []
-    for texture, style, names in _PARTS_BY_TEXTURE:
+    for texture, style, names in _TEXTURES_STYLES_AND_PARTS:
         held = {part: bytes_by_part.pop(part, 0) for part in names or tuple(bytes_by_part)}
         called = dict.fromkeys(
             names.get(part, part if part == _FRAGMENTATION_PART else "other") for part, size in held.items() if size

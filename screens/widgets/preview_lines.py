@@ -40,14 +40,14 @@ class PreviewContent(Struct, frozen=True):
     findings: tuple[Finding, ...] = ()
     fixes: tuple[Fix | None, ...] = ()
     command: PlainCommand | None = None
-    files: int = 0
+    file_count: int = 0
     fallbacks: tuple[tuple[str, str], ...] = ()
     compared_run_name: str = ""
     changes: tuple[ValueDifference, ...] = ()
 
 
 def plan_overview_lines(preview: PreviewContent, width: int) -> list[Content]:
-    """Return the five lines."""
+    """Return the outline of the training under its heading."""
     return [heading("What will happen", visible(preview.title), width), *outline_lines(preview.lines, width)]
 
 
@@ -129,7 +129,7 @@ def command_lines(preview: PreviewContent, width: int, *, with_variables: bool) 
     command = preview.command
     count = len(command.settings)
     without = f" and {quantity(count, 'environment variable')}" if count and not with_variables else ""
-    note = f"f shows launch.sh, {quantity(preview.files - 1, 'file')} beside it{without}"
+    note = f"f shows launch.sh, {quantity(preview.file_count - 1, 'file')} beside it{without}"
     shown = command if with_variables else PlainCommand(command.folder, (), command.groups, command.uses_run_dir)
     rows = wrap_command(shown, width - 2)
     lines = [heading("Command", note, width)]
@@ -169,7 +169,7 @@ def change_lines(preview: PreviewContent, width: int) -> list[Content]:
     ]
     more = len(preview.changes) - len(rows)
     rest = [styled((f"and {more} more: tui-train plan --diff", MUTED))] if more > 0 else []
-    note = f"since {visible(preview.compared_run_name)}" + ("; d shows it" if preview.files else "")
+    note = f"since {visible(preview.compared_run_name)}" + ("; d shows it" if preview.file_count else "")
     return [heading("Changed", note, width), *rows, *rest]
 
 
@@ -192,13 +192,13 @@ def note_lines(preview: PreviewContent, width: int) -> list[Content]:
     return [heading("Notes", "", width), *(styled((line.plain, MUTED)) for line in folded)]
 
 
-def fallbacks_by_phase(plan: Plan | None) -> tuple[tuple[str, str], ...]:
+def phases_and_fallbacks(plan: Plan | None) -> tuple[tuple[str, str], ...]:
     """Return where memory may run out, and all that is changed one after another as long as it does there."""
     if plan is None:
         return ()
     places: dict[str, list[str]] = {}
     for phase in plan.phases:
-        if changes := plan.attempts[plan.fallback_path(phase)[-1] - 1].changes:
+        if changes := plan.attempts[plan.fallback_attempt_numbers(phase)[-1] - 1].changes:
             places.setdefault(", ".join(changes), []).append(TEXT_BY_MEMORY_PHASE[phase])
     return tuple((" or ".join(where), tried) for tried, where in places.items())
 

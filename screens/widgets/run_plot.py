@@ -42,7 +42,7 @@ def draw_or_hide_plot(plot: Plot, progress: Progress, options: PlotOptions) -> N
     if options.shows_learning_rate:
         title, series = "Learning rate", _learning_rate_series(progress)
     else:
-        title, series = _result_series(progress)
+        title, series = _reward_or_loss_series(progress)
     narrow = options.max_rows is not None and options.max_rows < MIN_PLOT_ROWS
     plot.display = not (options.is_hidden or narrow) and any(
         drawable_points(each.points, is_log_scale=options.is_log_scale) for each in series
@@ -59,9 +59,9 @@ def draw_or_hide_plot(plot: Plot, progress: Progress, options: PlotOptions) -> N
     plot.show_series(title, note, series, axes)
 
 
-def _result_series(progress: Progress) -> tuple[str, list[PlotSeries]]:
+def _reward_or_loss_series(progress: Progress) -> tuple[str, list[PlotSeries]]:
     """Return what says how well it learns, with its name: where rewards are reported, the loss says nothing of that."""
-    train, evaluated = (progress.metrics.named(name) for name in ("reward", "eval_reward"))
+    train, evaluated = (progress.metrics.series_named(name) for name in ("reward", "eval_reward"))
     if train is None:
         return "Loss", _loss_series(progress)
     series = [PlotSeries([(bucket.last, bucket.mean) for bucket in train.all_buckets()])]

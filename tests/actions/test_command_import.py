@@ -23,7 +23,7 @@ from tui_train.actions.command_import.shell import MAX_TEXT_CHARACTERS, read_she
 from tui_train.base.command import argv
 from tui_train.base.errors import AlreadyExists, BadInput, NotFound
 from tui_train.cli import app, group
-from tui_train.facts.scripts.script_source import read_source
+from tui_train.facts.scripts.script_source import read_script_source
 from tui_train.facts.yaml_documents import read_documents
 from tui_train.plan.render.quoting import quoted_word
 from tui_train.plan.render.script.plain_command import command_to_paste, make_plain_command
@@ -440,7 +440,9 @@ def test_a_rendered_command_is_the_profile_again(tmp_path_factory, values):
         values["recipe.global_batch"] = values["recipe.micro_batch"] * len(cards) * 2
     if len(cards) == 1:
         values = {key: value for key, value in values.items() if not key.startswith("communication.")}
-    machine = msgspec.structs.replace(facts(gpus=cards, paths={script: "file"}), sources={script: read_source(script)})
+    machine = msgspec.structs.replace(
+        facts(gpus=cards, paths={script: "file"}), sources={script: read_script_source(script)}
+    )
     before = profile({"trainer.kind": "script", "trainer.preset": "auto", "trainer.script": script, **values})
     first = plan(before, machine)
     for config in first.configs:

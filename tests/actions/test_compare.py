@@ -26,7 +26,7 @@ from tui_train.views.compare import (
     read_compared_runs,
     result_rows,
 )
-from tui_train.views.previous_run import effective_changes_since, find_earlier_run_of_profile, read_previous_run
+from tui_train.views.previous_run import effective_changes_since, find_earlier_run_of_profile, read_as_previous_run
 from tui_train.views.run_digest import DigestCache, matches_filter, searchable_run_texts
 from tui_train.wizard import make_wizard
 
@@ -49,8 +49,8 @@ def trained(tmp_path: Path, name: str, *, pace: float = 100.0, rate: float = 1e-
 
 def change(run: RunFolder, values: dict[str, Any]) -> Profile:
     """Change values in the profile of a run, and return it."""
-    changed = profile(values, store.load_profile_file(str(run.profile)))
-    run.profile.write_text(store.profile_to_toml(changed))
+    changed = profile(values, store.load_profile_file(str(run.profile_file)))
+    run.profile_file.write_text(store.profile_to_toml(changed))
     return changed
 
 
@@ -155,7 +155,7 @@ def test_settings_left_at_their_default_show_what_was_trained_with(two: tuple[Ru
     assert "recipe.steps" not in rows, "both train as many"
     (found,) = (
         change
-        for change in effective_changes_since(read_previous_run(two[0]), changed)
+        for change in effective_changes_since(read_as_previous_run(two[0]), changed)
         if change.key == "recipe.layers"
     )
     assert (found.before, found.after) == ("4 (default)", "2")
@@ -169,7 +169,7 @@ def test_secrets_are_not_compared_openly(two: tuple[RunFolder, RunFolder]) -> No
 
 
 def test_a_run_whose_profile_cannot_be_read_is_compared_all_the_same(two: tuple[RunFolder, RunFolder]) -> None:
-    two[1].profile.write_text("no profile")
+    two[1].profile_file.write_text("no profile")
     rows = differing_setting_rows(read_compared_runs(two))
     assert {row.cells[1] for row in rows} == {"?"}
 

@@ -249,7 +249,7 @@ def test_it_works_where_each_process_has_done_each_stage():
 
 def test_gpus_that_torch_does_not_find_are_no_success():
     made = result_of([*done(0, device="cpu"), *done(1, device="cpu")], device="cuda")
-    assert (made.works, made.is_known) == (False, False)
+    assert (made.works, made.is_conclusive) == (False, False)
     assert made.cause == "process 0 of 2 got no GPU: its PyTorch finds none"
 
 
@@ -352,7 +352,7 @@ def test_a_connection_that_fails_now_and_then_is_told_without_a_fix(works_at_tim
     (change,) = changes_to_try(setup, None)
     cure = TriedFix(change=change, result=CommunicationTestResult(processes=1, works=True))
     made = structs.replace(FAILED, cures=(cure,), works_at_times=works_at_times)
-    save_communication_examination(setup.communication_key, made)
+    save_communication_examination(setup.communication_test_key, made)
     (finding,) = told_of(chosen, "did not reach each other")
     assert finding.change == made.proven_fix == (None if works_at_times else change)
     assert ("fails now and then" in finding.remedy) == works_at_times

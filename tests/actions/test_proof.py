@@ -121,7 +121,7 @@ def test_a_real_out_of_memory_is_climbed_down_with_the_same_losses(pretended):
 def test_what_is_estimated_and_traced_is_measured_on_the_card(pretended, monkeypatch):
     small = new_model_dimensions(Recipe(layers=2, hidden_size=128, heads=2))
     monkeypatch.setattr(memory, "_CARD_MODELS", ("small",))
-    monkeypatch.setattr(memory, "dimensions_by_name", lambda _: small)
+    monkeypatch.setattr(memory, "find_known_dimensions", lambda _: small)
     monkeypatch.setattr(memory, "_CARD_SETTINGS", structs.replace(memory._CARD_SETTINGS, sequence_length=64))
     made = {claim.claim: claim for claim in memory.memory_claims(profile(), pretended("seed-3090-gt1030-3090"))}
     kinds = [claim.rpartition(": ")[2] for claim in made]

@@ -30,7 +30,7 @@ from support import (
 from tests.fake_driver import MACHINES_FOLDER, driver_environment
 from tui_train.actions.tune.search import MAX_TRIALS, SearchSpace, Trial, TrialSetting, next_setting, recommended_trial
 from tui_train.actions.tune.space import change_to_setting, make_search_space, trial_profile
-from tui_train.actions.tune.trial import PeakMemoryWatcher, TrialStepPace
+from tui_train.actions.tune.trial import LocalMemoryWatcher, TrialStepPace
 from tui_train.actions.tune.tune import TuningState, result_sentence, trial_rows
 from tui_train.base.app_paths import trials_folder
 from tui_train.base.command import argv
@@ -290,7 +290,7 @@ def test_the_fullest_of_the_chosen_cards_counts(tmp_path, monkeypatch):
     both = {card.uuid: card for card in next(live_samples.yield_changed_samples(lambda: False))}
     idle, busy = sorted(both, key=lambda uuid: both[uuid].memory_total - both[uuid].memory_free)
     for cards, fullest in (((idle,), idle), ((idle, busy), busy)):
-        memory = PeakMemoryWatcher(RunFolder(tmp_path), cards)
+        memory = LocalMemoryWatcher(RunFolder(tmp_path), cards)
         wait_until(lambda memory=memory: memory.peak is not None)
         memory.end()
         assert memory.peak == both[fullest].memory_total - both[fullest].memory_free

@@ -23,7 +23,7 @@ from tui_train.facts.machine.inherited_settings import read_inherited_variables,
 from tui_train.facts.machine.probe import ProbeAnswer
 from tui_train.facts.models import model_folders
 from tui_train.facts.other_machines import machine_files
-from tui_train.facts.scripts.script_source import parse_source as read_source
+from tui_train.facts.scripts.script_source import parse_script_source as read_script_source
 from tui_train.facts.yaml_documents import parse_document as read_document
 from tui_train.profile import store
 from tui_train.profile.presets import shipped_preset_texts
@@ -35,7 +35,7 @@ from tui_train.runner.queue.turns import ResourceRequest, Ticket
 from tui_train.runner.run_folder.lock_owner import this_process_as_owner
 from tui_train.runs import archive, run_folders
 from tui_train.runs.conflicts import planned_resources
-from tui_train.runs.follow import read_attempt_ranks
+from tui_train.runs.follow import rank_reader_of_attempt
 from tui_train.runs.logs.logfile import LogFile
 from tui_train.runs.logs.tail import LogTail
 from tui_train.runs.ranks import parse_planned_ranks, parse_rank_devices
@@ -145,7 +145,7 @@ class Places:
     def __init__(self, folder, monkeypatch):
         self.run = RunFolder(folder / "run")
         self.run.path.mkdir()
-        self.run.script.write_text("")
+        self.run.launch_script.write_text("")
         self.model = folder / "model"
         self.model.mkdir()
         self.file = folder / "file"
@@ -162,7 +162,7 @@ class Places:
         self.run.log_reading_options()
         self.run.attempt_titles()
         planned_resources(self.run)
-        read_attempt_ranks(self.run, 1)
+        rank_reader_of_attempt(self.run, 1)
         run_folders.run_number(self.run.path)
 
     def read(self, kind, data):
@@ -196,7 +196,7 @@ class Places:
             starts_without_wandb_prompt()
             read_inherited_variables()
         else:
-            readers = {"yaml": read_document, "script": read_source}
+            readers = {"yaml": read_document, "script": read_script_source}
             readers["probe"] = lambda answer: ChildResult(answer).last_answer(ProbeAnswer)
             readers[kind](data)
 
@@ -218,7 +218,7 @@ class Places:
         assert there == [line.start for line in file.lines_before(file.size())][::-1]
         parse_rank_devices(shown)
         first_logged_step(str(log), self.run.log_reading_options())
-        read_attempt_ranks(self.run, 1)
+        rank_reader_of_attempt(self.run, 1)
         text = data.decode("utf-8", "replace")
         masked, _ = secrets.mask_secrets(text)
         assert "hf_aB1aB1aB1aB1" not in masked

@@ -148,7 +148,7 @@ def test_files_of_the_machine_are_read_with_limits(place, tmp_path, monkeypatch)
     monkeypatch.setenv("HOME", str(tmp_path))
     (tmp_path / ".conda").mkdir()
     PLACES[place](tmp_path / ".conda/environments.txt")
-    assert survey.candidate_pythons([])
+    assert survey.label_by_candidate_python([])
     PLACES[place](tmp_path / "version.py")
     assert not probe.read_text(tmp_path / "version.py").strip("\0")
 
@@ -158,7 +158,7 @@ def test_a_link_that_cannot_be_followed_hides_no_package_beside_it(tmp_path):
     (tmp_path / "module.py").touch()
     (tmp_path / "data.txt").touch()
     (tmp_path / "itself").symlink_to("itself")
-    assert sorted(probe.names_in_place(str(tmp_path))) == ["itself", "module", "package"]
+    assert sorted(probe.module_names_in_path_entry(str(tmp_path))) == ["itself", "module", "package"]
 
 
 @pytest.mark.parametrize("place", ["pipe", "endless"])

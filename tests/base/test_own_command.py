@@ -28,7 +28,7 @@ def test_the_commands_are_those_of_the_command_line():
 )
 def test_only_commands_are_replaced(monkeypatch, text, typed):
     monkeypatch.setattr(own_command, "own_command", lambda: "./tt")
-    assert own_command.with_own_command(text) == typed
+    assert own_command.with_runnable_commands(text) == typed
 
 
 def test_the_path_is_said_where_the_name_is_not_found(tmp_path, monkeypatch):

@@ -63,7 +63,7 @@ def held_at(at):
 
 def start(run, **more):
     return subprocess.run(
-        ["bash", str(run.script)], env=plain_environment(), capture_output=True, text=True, check=False, **more
+        ["bash", str(run.launch_script)], env=plain_environment(), capture_output=True, text=True, check=False, **more
     )
 
 
@@ -142,7 +142,7 @@ def test_another_users_lock_is_respected_and_his_dead_one_is_left_to_him(shared)
     sticky = bool(at.parent.stat().st_mode & stat.S_ISVTX)
     of_others = make(OTHERS, "--seconds=60")
     process = subprocess.Popen(
-        ["bash", of_others.script], env=plain_environment(), stdout=subprocess.DEVNULL, start_new_session=True,
+        ["bash", of_others.launch_script], env=plain_environment(), stdout=subprocess.DEVNULL, start_new_session=True,
         **as_user(OTHERS),
     )  # fmt: skip
     with process:

@@ -28,7 +28,7 @@ from tui_train.profile import store
 from tui_train.runner.system.safe_open import read_bounded
 from tui_train.runs import incomplete_runs, run_folders
 from tui_train.runs.conflicts import resources_in_use
-from tui_train.runs.follow import read_attempt_ranks
+from tui_train.runs.follow import rank_reader_of_attempt
 from tui_train.runs.status import read_listed_runs
 from tui_train.views import plain_text
 
@@ -64,7 +64,7 @@ def test_a_damaged_run_is_listed_with_the_reason_and_hides_no_other(name, damage
     assert all(plain_text.listed_run_row(each) for each in listed.values())
     # What plans and watches goes on, too.
     assert resources_in_use() == ()
-    read_attempt_ranks(broken, 1)
+    rank_reader_of_attempt(broken, 1)
     broken.log_reading_options()
     broken.attempt_titles()
 
@@ -253,7 +253,7 @@ def test_half_made_folders_are_removed_later_and_never_while_they_are_made(monke
         assert live.is_dir()
     incomplete_runs.remove_abandoned_runs(parent)
     assert not live.exists()
-    assert first.script.is_file()
+    assert first.launch_script.is_file()
     assert (parent / ".new-file").exists()
 
 

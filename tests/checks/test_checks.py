@@ -153,7 +153,8 @@ def examined():
         result=CommunicationTestResult(processes=2, works=True),
     )
     return replace(
-        TWO, communication={make_setup(profile(), TWO).communication_key: Examination(result=failed, cures=(cure,))}
+        TWO,
+        communication={make_setup(profile(), TWO).communication_test_key: Examination(result=failed, cures=(cure,))},
     )
 
 

@@ -206,7 +206,7 @@ def test_a_port_is_tried(begun):
 def test_the_port_of_a_run_on_a_host_is_offered_another_there(tmp_path):
     run = RunFolder(runs_folder() / "20260101-000000-far")
     run.path.mkdir(parents=True)
-    run.script.touch()
+    run.launch_script.touch()
     run.plan_file.write_text('{"port": 29500}')
     write_run_location(run.path, RunLocation("box", "/there/far"))
     write_host_report(run.path, HostReport(at=time.time(), status=RunStatus("running")))
@@ -371,5 +371,5 @@ def test_what_has_finished_is_not_started_again_to_do_nothing(tmp_path):
     write_attempt_events(run, 1.0)
     with pytest.raises(Unavailable, match="nothing left to train"):
         start_run(run)
-    assert f"tui-train run {run.profile}" in run_cli("resume", run.name).stdout
+    assert f"tui-train run {run.profile_file}" in run_cli("resume", run.name).stdout
     assert (read_status(run).state, read_status(run).ended) == ("finished", 1001.0)

@@ -19,7 +19,7 @@ from support import SCRIPTS, facts, living_run_pids, run_cli, sample, wait_until
 from screens.run.run_end import explain_run_end
 from tui_train import __main__, __version__, wizard
 from tui_train.cli import app as cli
-from tui_train.cli.group import COMMAND_BY_WORD
+from tui_train.cli.group import COMMAND_BY_SYNONYM
 from tui_train.cli.plans import plans
 from tui_train.cli.results.diagnose import retry_command
 from tui_train.cli.runs import run_and_resume, watch
@@ -122,8 +122,8 @@ def test_wrong_usage_is_told_as_every_error(arguments, what, remedy):
 
 
 def test_each_word_of_other_tools_means_a_command_and_is_none_itself():
-    assert {*COMMAND_BY_WORD.values()} <= cli.cli.commands.keys()
-    assert not COMMAND_BY_WORD.keys() & cli.cli.commands.keys()
+    assert {*COMMAND_BY_SYNONYM.values()} <= cli.cli.commands.keys()
+    assert not COMMAND_BY_SYNONYM.keys() & cli.cli.commands.keys()
 
 
 def test_the_wizard_needs_a_terminal():

@@ -281,7 +281,7 @@ def test_new_warns_of_a_script_that_is_not_there(tmp_path):
 def test_a_live_run_is_not_exported_over(tmp_path):
     run, _ = export_run(tmp_path / "run", Profile(), facts())
     run_folders.export_plan_files(run.path, prepare_without_errors(Profile(), facts()).files, overwrite=True)
-    before = run.script.read_bytes()
+    before = run.launch_script.read_bytes()
     event = {"time": time.time(), "event": "run_started", **start_folder_holder(run.path)}
     run.events_file.write_text(json.dumps(event) + "\n")
     assert read_status(run).live
@@ -289,12 +289,12 @@ def test_a_live_run_is_not_exported_over(tmp_path):
         run_folders.export_plan_files(
             run.path, prepare_without_errors(profile({"recipe.steps": 3}), facts()).files, overwrite=True
         )
-    assert run.script.read_bytes() == before
+    assert run.launch_script.read_bytes() == before
 
 
 def test_launch_says_how_to_watch_and_stop_and_plain_that_one_runs(tmp_path):
     run, _ = export_run(tmp_path / "run", sleeper_profile("--seconds=30"), facts())
-    started = ["bash", str(run.script)]
+    started = ["bash", str(run.launch_script)]
     with subprocess.Popen(started, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as first:
         said = first.stdout.readline()
         assert f"{run.path}/runner.pyz follow" in said

@@ -26,7 +26,7 @@ from tui_train.diagnose import Evidence, diagnose, diagnose_log, diagnose_run
 from tui_train.diagnose.log_reader import relevant_log_lines
 from tui_train.diagnose.named_changes import make_named_change
 from tui_train.diagnose.signatures import load_signatures
-from tui_train.facts.scripts.script_source import read_source
+from tui_train.facts.scripts.script_source import read_script_source
 from tui_train.facts.types import ScriptSource
 from tui_train.profile.changes import apply_change
 from tui_train.profile.fields import profile_with_value
@@ -405,7 +405,7 @@ def test_a_module_of_the_project_above_the_script_is_put_on_the_path(tmp_path):
         "trainer.kind": "script", "trainer.script": str(script), "trainer.environment": {"PYTHONPATH": "/other"},
     })  # fmt: skip
     failed = subprocess.run([sys.executable, script], capture_output=True, text=True, check=False)
-    found = said(failed.stderr, failed.returncode, chosen, script_source=read_source(str(script)))
+    found = said(failed.stderr, failed.returncode, chosen, script_source=read_script_source(str(script)))
     assert (found.failure, str(tmp_path) in found.remedy) == ("missing_module", True)
     variables = apply_change(found.change, chosen).trainer.environment
     assert variables == {"PYTHONPATH": f"{tmp_path}:/other"}
@@ -470,7 +470,7 @@ def test_unknown_arguments_are_told_with_who_passes_them_and_what_was_meant(  # 
         "trainer.arguments": arguments,
     })  # fmt: skip
     done = subprocess.run([sys.executable, script, *words], capture_output=True, text=True, check=False)
-    more = {"script_source": read_source(str(script)), "preset": shipped_presets()[preset]}
+    more = {"script_source": read_script_source(str(script)), "preset": shipped_presets()[preset]}
     found = said(done.stderr, done.returncode, chosen, **more)
     assert found.failure == "user_args"
     assert says in found.remedy
@@ -651,8 +651,8 @@ def note_attempt(run, number, state="failed", **ended):
 def failed(folder, edits, *, phase="loss", position=1, **values):
     """A run whose only attempt, with these edits of the profile in its plan, ran out of GPU memory."""
     run = RunFolder(folder)
-    run.script.write_text("")
-    run.profile.write_text(profile_to_toml(support.profile(**values)))
+    run.launch_script.write_text("")
+    run.profile_file.write_text(profile_to_toml(support.profile(**values)))
     run.plan_file.write_text(json.dumps({"gpus": ["GPU-1"], "world_size": 1, "attempts": [{"edits": edits}]}))
     run.attempt_log(1).write_text("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB\n")
     note_attempt(run, 1, out_of_memory=True, phase=phase, position=position)
@@ -689,11 +689,11 @@ def test_what_your_own_words_say_is_not_offered(tmp_path, words, title):
 
 def test_a_run_is_diagnosed_with_its_profile(tmp_path):
     run = RunFolder(tmp_path)
-    run.script.write_text("")
+    run.launch_script.write_text("")
     run.attempt_log(1).write_text("FloatingPointError: Minimum loss scale reached (0.0001).\n")
     note_attempt(run, 1)
     trained = support.profile({"recipe.precision": "fp16", "trainer.output": str(tmp_path / "out")})
-    run.profile.write_text(profile_to_toml(trained))
+    run.profile_file.write_text(profile_to_toml(trained))
     planned = support.prepare_without_errors(
         profile_with_value(trained, "recipe.precision", "fp32"), support.facts()
     ).plan
@@ -727,7 +727,7 @@ def test_the_checkpoint_is_that_of_the_attempt_that_failed(tmp_path, position):
     values = {**support.FULL_RECIPE, "trainer.output": str(output), "ladder.rungs": rungs, "ladder.consent": rungs}
     prepared = support.prepare_without_errors(support.profile(values), support.facts())
     run = failed(tmp_path, {}, position=position)
-    run.profile.write_text(profile_to_toml(support.profile(values)))
+    run.profile_file.write_text(profile_to_toml(support.profile(values)))
     run.plan_file.write_bytes(msgspec.json.encode(prepared.plan))
     folders = [output, tmp_path / "out-2-layers"]
     for number, folder in enumerate(folders, start=1):

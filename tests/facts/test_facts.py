@@ -378,7 +378,7 @@ def test_cards_without_driver_are_named(tmp_path):
 def test_a_missing_library_has_five_causes(monkeypatch, release, inside, cards, words):
     monkeypatch.setattr(pci.platform, "release", lambda: release)
     monkeypatch.setattr(pci, "is_in_container", lambda: inside)
-    gap = pci.no_driver_gap("library", "", cards)
+    gap = pci.nvml_failure_gap("library", "", cards)
     assert gap.what == words
     assert ("0000:01:00.0 (10de:2204)" in gap.why) == bool(cards)
 
@@ -394,11 +394,11 @@ def test_a_missing_library_has_five_causes(monkeypatch, release, inside, cards, 
 )
 def test_a_container_without_gpus_is_told_of_what_started_it(monkeypatch, mark, variables, remedy):
     monkeypatch.setattr(pci.Path, "exists", lambda path: str(path) == mark)
-    monkeypatch.setattr(pci, "_is_whole_system", lambda: False)
+    monkeypatch.setattr(pci, "_is_host_or_virtual_machine", lambda: False)
     for name in ("container", "KUBERNETES_SERVICE_HOST"):
         monkeypatch.delenv(name, raising=False)
     set_variables(monkeypatch, variables)
-    gap = pci.no_driver_gap("library", "", ())
+    gap = pci.nvml_failure_gap("library", "", ())
     assert gap.what == "No NVIDIA GPU is visible here"
     assert remedy in gap.remedy
     assert ("docker" in gap.remedy) == ("docker" in remedy)
@@ -419,7 +419,7 @@ def test_a_machine_made_of_an_image_is_no_container(tmp_path, monkeypatch, names
         (tmp_path / "ns").mkdir()
         (tmp_path / "ns" / "pid").symlink_to(namespace)
         (tmp_path / "mounts").write_text(f"proc /proc proc rw 0 0\n{device_kind} /dev {device_kind} rw,nosuid 0 0\n")
-    monkeypatch.setattr(pci, "_is_whole_system", partial(pci._is_whole_system, tmp_path))
+    monkeypatch.setattr(pci, "_is_host_or_virtual_machine", partial(pci._is_host_or_virtual_machine, tmp_path))
     monkeypatch.setattr(pci.Path, "exists", lambda path: str(path) == "/.dockerenv")
     for name in ("container", "KUBERNETES_SERVICE_HOST"):
         monkeypatch.delenv(name, raising=False)
@@ -513,13 +513,13 @@ def test_shared_memory(tmp_path):
     mounts = "1 0 0:1 / / rw - overlay overlay rw\n2 1 0:5 / /dev rw shared:2 - devtmpfs udev rw\nrubbish\n"
     (tmp_path / "mounts").write_text(mounts + f"3 2 0:6 / {tmp_path}/no\\040one rw - tmpfs shm rw\n")
     (tmp_path / "no one").mkdir(mode=0o555)
-    found = host_facts.read_shared_memory(str(tmp_path / "no one"), tmp_path / "mounts")
+    found = host_facts.read_shared_memory_facts(str(tmp_path / "no one"), tmp_path / "mounts")
     assert found["shm_total"] >= found["shm_free"] > 0
     assert found["shm_file_system"] == "tmpfs"
     assert bool(found["shm_problem"]) == (os.geteuid() != 0), "root may write anywhere"
     (tmp_path / "mounts").write_text(mounts)
-    assert host_facts.read_shared_memory(str(tmp_path), tmp_path / "mounts")["shm_file_system"] == "overlay"
-    assert host_facts.read_shared_memory("/proc/none") == {"shm_problem": "does not exist"}
+    assert host_facts.read_shared_memory_facts(str(tmp_path), tmp_path / "mounts")["shm_file_system"] == "overlay"
+    assert host_facts.read_shared_memory_facts("/proc/none") == {"shm_problem": "does not exist"}
 
 
 def test_nodes_of_a_machine(tmp_path, monkeypatch):
@@ -609,7 +609,7 @@ def test_a_broken_interpreter_is_a_problem(tmp_path, script, words):
 
 
 def test_a_child_has_a_bound_of_memory_and_ends_before_a_training():
-    limit = child_memory_limit.reading_memory_limit()
+    limit = child_memory_limit.memory_limit_for_reading()
     hungry = run_child([sys.executable, "-c", f"import time; time.sleep(0.1); bytearray({2 * limit})"], 20)
     assert hungry.why_unusable() == f"it took more than the {limit / 2**30:.0f} GiB of memory that it may"
     assert run_child(["sh", "-c", "sleep 0.1; cat /proc/$$/oom_score_adj"], 20).stdout == b"1000\n"
@@ -619,13 +619,15 @@ def test_a_child_has_a_bound_of_memory_and_ends_before_a_training():
 def test_reading_may_take_half_of_a_small_machine(monkeypatch, total):
     monkeypatch.setattr(child_memory_limit, "usable_memory_total", lambda: total)
     threads = 2**24 * (os.cpu_count() or 1)
-    assert child_memory_limit.reading_memory_limit.__wrapped__() - threads == (2 << 30 if total == 2**30 else 4 << 30)
+    assert child_memory_limit.memory_limit_for_reading.__wrapped__() - threads == (
+        2 << 30 if total == 2**30 else 4 << 30
+    )
 
 
 def test_loading_may_take_several_times_the_weights(tmp_path):
     with (tmp_path / "model.safetensors").open("wb") as file:
         file.truncate(2**37)
-    assert child_memory_limit.loading_memory_limit((str(tmp_path), "/no/folder", ""), uses_cuda=False) > 2**39
+    assert child_memory_limit.memory_limit_for_loading((str(tmp_path), "/no/folder", ""), uses_cuda=False) > 2**39
 
 
 def test_an_interpreter_that_is_none(tmp_path):

@@ -16,7 +16,7 @@ from tui_train.base.errors import BadInput, Unavailable
 from tui_train.cli.plans.plans import facts_with_fetched_config
 from tui_train.facts.models import hub as hub_facts
 from tui_train.facts.models.hub import MAX_CONFIG_BYTES
-from tui_train.facts.models.hub_child import ask_hub_for_config
+from tui_train.facts.models.hub_child import ask_hub_for_model_config
 from tui_train.memory.data_defaults import make_setup
 from tui_train.memory.predict import predict_memory
 from tui_train.places.place import Place
@@ -105,29 +105,29 @@ def test_a_token_is_used_where_the_profile_names_it(hub, monkeypatch):
 def test_a_token_goes_to_no_other_host(hub):
     other = hub.url.replace("127.0.0.1", "localhost")
     hub.moved = other
-    assert ask_hub_for_config(hub.url, "acme/new", "", hub.token).text == CONFIG.decode()
+    assert ask_hub_for_model_config(hub.url, "acme/new", "", hub.token).text == CONFIG.decode()
     assert hub.signed == [hub.url.partition("//")[2]]
     hub.moved = hub.url
-    assert ask_hub_for_config(other, "acme/gated", "", hub.token).refusal == "gated"
+    assert ask_hub_for_model_config(other, "acme/gated", "", hub.token).refusal == "gated"
 
 
 @pytest.mark.parametrize(
     ("model", "refusal"), [("bare", "bare"), ("none", "missing"), ("large", "unusable"), ("odd", "unusable")]
 )
 def test_what_is_no_config_is_refused(hub, model, refusal):
-    found = ask_hub_for_config(hub.url, f"acme/{model}", "", "")
+    found = ask_hub_for_model_config(hub.url, f"acme/{model}", "", "")
     assert (found.refusal, found.text) == (refusal, "")
     assert found.problem
 
 
 def test_a_token_that_cannot_be_sent_is_not_shown(hub):
-    found = ask_hub_for_config(hub.url, "acme/new", "", "hf_secret\nmore")
+    found = ask_hub_for_model_config(hub.url, "acme/new", "", "hf_secret\nmore")
     assert (found.refusal, "secret" in found.problem, hub.asked) == ("unusable", False, [])
 
 
 def test_a_hub_that_is_not_there_is_said():
-    assert ask_hub_for_config("http://127.0.0.1:1", "acme/new", "", "").refusal == "unreachable"
-    assert ask_hub_for_config("file:///etc", "acme/new", "", "").refusal == "unusable"
+    assert ask_hub_for_model_config("http://127.0.0.1:1", "acme/new", "", "").refusal == "unreachable"
+    assert ask_hub_for_model_config("file:///etc", "acme/new", "", "").refusal == "unusable"
 
 
 def test_it_is_not_fetched_for_another_machine(hub):

@@ -4,7 +4,7 @@ import pytest
 from fake_driver import run_cli_on_machine
 from support import UUIDS, export_run, facts, findings_of, gpu, plain_environment, plan, profile, run_launch_script
 
-from tui_train.facts.gpus.verdicts import find_gpus_by_name
+from tui_train.facts.gpus.verdicts import find_gpus_by_identifier
 
 MIG = tuple(gpu(7, f"MIG-{number}aaaa") for number in (1, 2))
 CARDS = (gpu(0), gpu(1), *MIG)
@@ -25,7 +25,7 @@ NAMES = {
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_card_is_called_by(name):
-    assert tuple(card.index for card in find_gpus_by_name(CARDS, name)) == NAMES[name]
+    assert tuple(card.index for card in find_gpus_by_identifier(CARDS, name)) == NAMES[name]
 
 
 def test_the_plan_and_the_script_have_the_whole_uuids(tmp_path):

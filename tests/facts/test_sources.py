@@ -12,7 +12,7 @@ from tui_train.base.errors import BadInput
 from tui_train.facts.machine import probe
 from tui_train.facts.machine.container_images import oci_runtime_problem
 from tui_train.facts.machine.inherited_settings import starts_without_wandb_prompt
-from tui_train.facts.scripts.script_source import parse_source, read_source
+from tui_train.facts.scripts.script_source import parse_script_source, read_script_source
 from tui_train.facts.types import YamlDocument
 from tui_train.places.profile_facts import probe_profile_facts, read_script_sources
 from tui_train.profile import fields, store
@@ -75,7 +75,7 @@ def test_a_train_without_a_checkpoint_is_told_with_the_line_to_write(tmp_path):
     ],
 )  # fmt: skip
 def test_what_a_text_tells_of_train(text, line, words):
-    told = parse_source(text.encode())
+    told = parse_script_source(text.encode())
     assert (told.train_without_checkpoint_line, told.corrected_train_call) == (line, words)
 
 
@@ -108,16 +108,16 @@ def test_a_script_that_waits_for_local_rank(tmp_path):
     "data", [b"", b"\xff\xfe", b"if", b"\0", b"(" * 5000, b"-" * 500_000 + b"1", b"x." * 50_000 + b"train()"]
 )
 def test_any_text_is_read_without_an_end_of_the_program(data):
-    told = parse_source(data)
+    told = parse_script_source(data)
     assert told.problem or not told.train_without_checkpoint_line
 
 
 def test_what_is_no_file_is_not_waited_for(tmp_path):
     os.mkfifo(tmp_path / "pipe.py")
-    assert "it is a pipe" in read_source(str(tmp_path / "pipe.py")).problem
-    assert read_source(str(tmp_path)).problem
+    assert "it is a pipe" in read_script_source(str(tmp_path / "pipe.py")).problem
+    assert read_script_source(str(tmp_path)).problem
     (tmp_path / "long.py").write_bytes(b"#" * (2**20 + 1))
-    assert read_source(str(tmp_path / "long.py")).problem.endswith("it is larger than 1 MiB")
+    assert read_script_source(str(tmp_path / "long.py")).problem.endswith("it is larger than 1 MiB")
 
 
 # ---- W&B
@@ -269,7 +269,7 @@ def test_a_key_that_is_written_as_an_option(option, words):
     ],
 )
 def test_the_line_that_cannot_do_without_a_rank(text, line, rank):
-    told = parse_source(text.encode())
+    told = parse_script_source(text.encode())
     assert (told.rank_line, told.rank_name) == (line, rank)
 
 
@@ -352,7 +352,7 @@ def test_arguments_of_a_preset_that_the_script_does_not_take_are_told_before_it_
     ],
 )
 def test_a_script_that_knows_of_no_other_process(text, alone):
-    assert parse_source(text.encode()).no_process_group == alone
+    assert parse_script_source(text.encode()).no_process_group == alone
 
 
 def test_what_a_script_imports_from_above_its_folder(tmp_path):
@@ -364,15 +364,15 @@ def test_what_a_script_imports_from_above_its_folder(tmp_path):
         (tmp_path / name).touch()
     (folder / "beside.py").touch()
     text = b"import net.layers, beside, outside, json, torch\nfrom shapes import one\nfrom . import net\n"
-    assert parse_source(text, str(folder)).parent_packages == {}
+    assert parse_script_source(text, str(folder)).parent_packages == {}
     (tmp_path / "project/setup.py").touch()
     project = str(tmp_path / "project")
-    assert parse_source(text, str(folder)).parent_packages == {"shapes": f"{project}/tools", "net": project}
+    assert parse_script_source(text, str(folder)).parent_packages == {"shapes": f"{project}/tools", "net": project}
     (tmp_path / "project/src/mynet").mkdir(parents=True)
     (tmp_path / "project/src/mynet/__init__.py").touch()
-    assert parse_source(b"import mynet.data", str(folder)).parent_packages == {"mynet": f"{project}/src"}
-    assert parse_source(b"import mynet.data", project).parent_packages == {"mynet": f"{project}/src"}
-    assert parse_source(text).parent_packages == {}
+    assert parse_script_source(b"import mynet.data", str(folder)).parent_packages == {"mynet": f"{project}/src"}
+    assert parse_script_source(b"import mynet.data", project).parent_packages == {"mynet": f"{project}/src"}
+    assert parse_script_source(text).parent_packages == {}
 
 
 ABSENT = "import absent_module\n"
@@ -438,7 +438,7 @@ def test_what_a_script_cannot_import_is_known_before_it_runs(tmp_path, files, mi
     link.symlink_to(tmp_path / "train.py")
     modules = probe.probe_toolchain(sys.executable).modules
     for script in (tmp_path / "train.py", link):
-        source = read_source(str(script), with_imports=True)
+        source = read_script_source(str(script), with_imports=True)
         imports = [each for each in source.imports if each.module not in modules]
         assert {each.module: (each.file, each.line) for each in imports} == missing
         ran = subprocess.run([sys.executable, script], cwd=tmp_path, capture_output=True, text=True, check=False)
@@ -448,14 +448,14 @@ def test_what_a_script_cannot_import_is_known_before_it_runs(tmp_path, files, mi
 
 def test_a_helper_that_has_python_look_above_the_script_is_believed():
     text = b"import rootutils\nrootutils.setup_root(__file__, pythonpath=True)\nfrom src import net"
-    assert parse_source(text, names_beside=("train.py",)).imports == ()
+    assert parse_script_source(text, names_beside=("train.py",)).imports == ()
 
 
 def test_what_lies_beside_a_script_elsewhere_is_not_missing():
     text = b"import model, absent_module"
-    names = [each.module for each in parse_source(text, names_beside=("train.py", "model/")).imports]
+    names = [each.module for each in parse_script_source(text, names_beside=("train.py", "model/")).imports]
     assert names == ["absent_module"]
-    assert parse_source(text).imports == (), "what lies beside it is not known"
+    assert parse_script_source(text).imports == (), "what lies beside it is not known"
 
 
 @pytest.mark.parametrize("entry", ["", ".", "src", "/absolute"])
@@ -481,7 +481,7 @@ def test_a_relative_entry_of_pythonpath_may_hold_what_a_script_imports(tmp_path,
     ],
 )
 def test_the_oldest_python_that_reads_a_script(text, minor_version, line):
-    source = parse_source(text.encode())
+    source = parse_script_source(text.encode())
     assert (source.minor_version, source.minor_version_line) == (minor_version, line)
 
 
@@ -500,7 +500,7 @@ def test_the_oldest_python_that_reads_a_script(text, minor_version, line):
     ],
 )
 def test_f_strings_that_older_pythons_do_not_read(text, is_new):
-    source = parse_source(f"import os\n{text}\n".encode())
+    source = parse_script_source(f"import os\n{text}\n".encode())
     assert (source.minor_version, source.minor_version_line) == ((12, 2) if is_new else (0, 0))
 
 
@@ -528,4 +528,4 @@ SWITCHED += ".parse_args_into_dataclasses()\nif args.do_train:\n    n = 1\n"
     ],
 )
 def test_the_line_that_trains_only_with_do_train(more, line):
-    assert parse_source((SWITCHED + more).encode()).train_switch_line == line
+    assert parse_script_source((SWITCHED + more).encode()).train_switch_line == line

@@ -234,8 +234,8 @@ STRATEGIES = get_args(Strategy)
 @pytest.mark.parametrize("nodes", [1, 2])
 def test_a_launcher_can_do_what_it_declares(name, strategy, nodes):
     launcher = LAUNCHERS[name]
-    able = strategy in {"ddp", *launcher.shards}
-    assert (name in launchers_supporting(strategy)) == (strategy in launcher.shards)
+    able = strategy in {"ddp", *launcher.sharding_strategies}
+    assert (name in launchers_supporting(strategy)) == (strategy in launcher.sharding_strategies)
     if not able or (nodes > 1 and not launcher.starts_on_several_machines):
         assert choose_launcher(1, strategy, nodes) != name
         return

@@ -146,7 +146,7 @@ def test_an_optimizer_step_leaves_the_batch_alone():
     }
     planned = plan(profile(SHARES), OLD)
     made = planned.attempts
-    way = planned.fallback_path("step")
+    way = planned.fallback_attempt_numbers("step")
     assert [made[number - 1].rung for number in way] == [
         "", "expandable_segments", "fused_optimizer", "sharding", "offload",
     ]  # fmt: skip

@@ -34,7 +34,7 @@ from support import (
 )
 from tiny_trainings import TINY_RECIPE, attempt_log_text, checkpoint_losses
 
-from tui_train.profile.presets import CheckpointRules, UserPreset, shipped_presets
+from tui_train.profile.presets import CheckpointConventions, UserPreset, shipped_presets
 from tui_train.runs.status import read_status
 
 pytestmark = [pytest.mark.training, pytest.mark.timeout(600)]
@@ -127,7 +127,9 @@ def train(folder, cell, *, faults=(), micro=0):
     if trainer in SCRIPT:
         preset = "own" if trainer == "total-batch" else trainer
         values |= {"trainer.kind": "script", "trainer.preset": preset, "trainer.script": str(SCRIPTS / SCRIPT[trainer])}
-    saves = CheckpointRules(prefix="checkpoint-", complete=("trainer_state.json",), resume=("--resume={checkpoint}",))
+    saves = CheckpointConventions(
+        prefix="checkpoint-", complete=("trainer_state.json",), resume=("--resume={checkpoint}",)
+    )
     own = UserPreset(
         path="own.toml", preset=msgspec.structs.replace(shipped_presets()["total-batch"], checkpoints=saves)
     )
@@ -295,7 +297,7 @@ def test_the_ladder_ends(tmp_path, trainer, place, phase):
     assert found.code == 1, found.told
     assert "the plan has no further fallback" in found.said
     assert read_status(found.run).state == "failed"
-    way = found.plan.fallback_path(phase)
+    way = found.plan.fallback_attempt_numbers(phase)
     assert found.positions == [*way]
     assert [bool(lines(attempt, "fault")) for attempt in found.attempts] == [True] * len(way)
     sizes = [2, 1] if phase == "loss" else [2] * len(way)

@@ -17,7 +17,7 @@ from support import GIB, TRL_PYTHON, facts, gpu, needs_trl, profile, run_cli, sa
 
 from tui_train.facts.models.dimensions import (
     ModelDimensions,
-    dimensions_by_name,
+    find_known_dimensions,
     known_models,
     layer_structure_by_model_type,
 )
@@ -32,7 +32,7 @@ from tui_train.memory.workload import derive_workload
 from tui_train.profile.changes import apply_change
 from tui_train.setup.setup import Setup
 
-MISTRAL = dimensions_by_name("mistralai/Mistral-7B-v0.1")
+MISTRAL = find_known_dimensions("mistralai/Mistral-7B-v0.1")
 SCRIPT = {"trainer.kind": "script", "trainer.script": "/t.py"}
 LARGE = {"recipe.hidden_size": 2048, "recipe.heads": 16, "recipe.layers": 16, "recipe.sequence_length": 2048}
 COUNT = """
@@ -71,7 +71,7 @@ def test_known_shapes_have_as_many_parameters_as_transformers_gives_them():
     names = ["Qwen2.5-0.5B", "gpt2", "pythia-70m", "falcon-7b", "falcon-40b",
              "gemma-2-2b", "phi-1.5", "santacoder", "OLMo-2-0425-1B", "stablelm-2-1_6b",
              "Qwen3-0.6B", "Phi-3-mini-4k", "starcoder2-3b", "Mixtral-8x7B"]  # fmt: skip
-    shapes = [dimensions_by_name(name) for name in names]
+    shapes = [find_known_dimensions(name) for name in names]
     rows = json.dumps([traces.transformers_config(shape) for shape in shapes])
     done = subprocess.run([warm.training(), "-c", COUNT, rows], capture_output=True, text=True, check=True)
     assert [int(line) for line in done.stdout.split()] == [shape.parameters for shape in shapes]
@@ -89,8 +89,8 @@ def test_known_shapes_have_as_many_parameters_as_transformers_gives_them():
     ],
 )
 def test_a_model_is_known_by_its_names(name, found):
-    assert dimensions_by_name(name) == known_models()[found]
-    assert dimensions_by_name(f"{name}x9") is None
+    assert find_known_dimensions(name) == known_models()[found]
+    assert find_known_dimensions(f"{name}x9") is None
 
 
 @pytest.mark.whole
@@ -311,7 +311,7 @@ def test_what_is_not_quantized_decides_how_wide_all_between_is(weights, attentio
 
 
 def test_experts_in_one_tensor_are_neither_quantized_nor_adapted():
-    model = dimensions_by_name("Mixtral-8x7B")
+    model = find_known_dimensions("Mixtral-8x7B")
     each = MemorySettings(
         micro_batch=1,
         sequence_length=64,

@@ -9,7 +9,7 @@ import warm
 from estimated_bytes import bytes_of_phase, peak
 from msgspec.structs import replace
 
-from tui_train.facts.models.dimensions import ModelDimensions, dimensions_by_name
+from tui_train.facts.models.dimensions import ModelDimensions, find_known_dimensions
 from tui_train.memory.estimate import estimate_memory
 from tui_train.memory.types import ALL_LORA_TARGETS, MemorySettings
 
@@ -103,7 +103,7 @@ def test_only_fsdps_first_version_holds_the_gradients_of_frozen_layers_inputs():
     assert difference / (512 * 256 * 4) == pytest.approx(first - alone, abs=2)
 
 
-MISTRAL = dimensions_by_name("mistralai/Mistral-7B-v0.1")
+MISTRAL = find_known_dimensions("mistralai/Mistral-7B-v0.1")
 LORA = MemorySettings(
     micro_batch=1, sequence_length=1024, weight_dtype="bf16", trained="lora", sharding="fsdp", shard_count=2
 )
@@ -139,7 +139,7 @@ def test_recomputing_only_every_second_product_is_between_all_and_none():
 
 
 def test_layer_norm_and_bitsandbytes_give_on_fp32():
-    phi = dimensions_by_name("microsoft/phi-2")
+    phi = find_known_dimensions("microsoft/phi-2")
     how = replace(LORA, quantization="nf4", autocast="bf16", sharding="", shard_count=1, checkpoints_activations=True)
     same = replace(how, quantization="gptq")
     kept = [dict(estimate_memory(phi, each).phases[1].parts)["activations"] for each in (how, same)]

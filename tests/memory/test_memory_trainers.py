@@ -12,9 +12,9 @@ from support import TRL_PYTHON as PYTHON_TRL
 
 import tui_train
 from tui_train.facts.machine import probe
-from tui_train.facts.models.dimensions import dimensions_by_name
+from tui_train.facts.models.dimensions import find_known_dimensions
 from tui_train.facts.models.model_folders import ModelFolder, read_model_folder
-from tui_train.facts.scripts.script_source import parse_source
+from tui_train.facts.scripts.script_source import parse_script_source
 from tui_train.memory.estimate import estimate_memory
 from tui_train.memory.predict import predict_memory
 from tui_train.memory.workload import derive_workload
@@ -22,7 +22,7 @@ from tui_train.setup.setup import Setup
 
 PROGRAMS = Path(tui_train.__file__).parent / "programs" / "memory"
 
-MISTRAL = dimensions_by_name("mistralai/Mistral-7B-v0.1")
+MISTRAL = find_known_dimensions("mistralai/Mistral-7B-v0.1")
 
 
 def told(words, more=(), sources=None, **values):
@@ -114,7 +114,7 @@ def test_only_weights_that_nobody_knows_are_a_guess():
 
 def test_what_is_not_quantized_is_fp32_where_peft_prepares_the_model():
     packed = ("--load_in_4bit=True", "--dtype=bfloat16")
-    sources = {"/t.py": parse_source(b"import peft\nmodel = peft.prepare_model_for_kbit_training(model)")}
+    sources = {"/t.py": parse_script_source(b"import peft\nmodel = peft.prepare_model_for_kbit_training(model)")}
     assert (told(packed).weight_dtype, told(packed, sources=sources).weight_dtype) == ("bf16", "fp32")
     assert told(("--auto_gptq=triton_v2", "--dtype=bfloat16"), sources=sources).weight_dtype == "bf16"
     by_trl = {**TRL, "trainer.arguments": (*TRL["trainer.arguments"], *packed)}

@@ -22,7 +22,7 @@ from tui_train.screens.widgets.form.entry import Entry
 
 from tui_train.base import app_paths
 from tui_train.base.errors import BadInput, NoAnswer, Unavailable
-from tui_train.channel.runner_zip import runner_modules
+from tui_train.channel.runner_zip import runner_texts
 from tui_train.facts.machine import probe
 from tui_train.facts.machine.folder_names import RemoteFolderNames
 from tui_train.places import host_questions, place_of_run
@@ -260,7 +260,7 @@ def test_the_cards_of_a_host_are_read_from_its_driver(host):
 
 
 def test_the_program_that_is_sent_runs_in_old_pythons():
-    for text in runner_modules().values():
+    for text in runner_texts().values():
         ast.parse(text, feature_version=(3, 8))
 
 

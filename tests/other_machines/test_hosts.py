@@ -69,7 +69,7 @@ def trains(folder):
 def training(run, **environment):
     """Start a run of this host, wait until it trains, and in the end for its end."""
     given = plain_environment(**environment)
-    with subprocess.Popen(["bash", run.script], env=given, stdout=subprocess.DEVNULL) as child:
+    with subprocess.Popen(["bash", run.launch_script], env=given, stdout=subprocess.DEVNULL) as child:
         trains(run.path)
         yield child
 
@@ -77,7 +77,7 @@ def training(run, **environment):
 @pytest.mark.whole
 @ROOT
 def test_a_run_of_another_host_is_named_and_never_lost(run, elsewhere):
-    elsewhere(f"bash '{run.script}'")
+    elsewhere(f"bash '{run.launch_script}'")
     trains(run.path)
     now = read_status(run)
     assert (now.state, now.host, run_state_text(now)) == ("running", "node7", "running on node7")
@@ -93,7 +93,7 @@ def test_a_run_of_another_host_is_named_and_never_lost(run, elsewhere):
 @ROOT
 @pytest.mark.whole
 def test_a_host_that_is_gone_loses_its_lock_in_the_end(run, elsewhere):
-    other = elsewhere(f"bash '{run.script}'")
+    other = elsewhere(f"bash '{run.launch_script}'")
     trains(run.path)
     other.kill()
     other.wait()
@@ -106,7 +106,7 @@ def test_a_host_that_is_gone_loses_its_lock_in_the_end(run, elsewhere):
     for owner in (run.path / ".lock" / "owner", *run.path.glob(".tui-train-*/owner")):
         os.utime(owner, (long_ago, long_ago))
     assert read_status(run).state == "lost"
-    again = subprocess.Popen(["bash", run.script], env=plain_environment(), stdout=subprocess.DEVNULL)
+    again = subprocess.Popen(["bash", run.launch_script], env=plain_environment(), stdout=subprocess.DEVNULL)
     with again:
         wait_until(lambda: len(read_status(run).attempts) == 2, seconds=120)
         assert read_status(run).host == ""
@@ -249,7 +249,7 @@ def test_any_locale_will_do(tmp_path, locale):
 def test_a_folder_that_is_moved_under_a_live_run(tmp_path, ends):
     go = tmp_path / "go"
     run, _ = export_run(tmp_path / "run", sleeper_profile(f"--until={go}", "--code=7"), facts())
-    child = subprocess.Popen(["bash", run.script], env=plain_environment(), stdout=subprocess.DEVNULL)
+    child = subprocess.Popen(["bash", run.launch_script], env=plain_environment(), stdout=subprocess.DEVNULL)
     with child:
         wait_until(lambda: living_run_pids(read_status(run).mark) if read_status(run).mark else ())
         mark = read_status(run).mark
@@ -312,8 +312,8 @@ def test_an_owner_of_a_later_version_is_believed(run):
 
 def test_the_script_that_is_started_is_what_runs(run):
     edited = run.path / "train\n.sh"
-    edited.write_text(run.script.read_text().replace("--seconds=120", "--seconds=0.1"))
-    run.script.unlink()
+    edited.write_text(run.launch_script.read_text().replace("--seconds=120", "--seconds=0.1"))
+    run.launch_script.unlink()
     done = subprocess.run(["bash", edited], env=plain_environment(), capture_output=True, check=False, timeout=60)
     assert (done.returncode, done.stderr) == (0, b"")
     assert read_status(run).state == "finished"
@@ -328,7 +328,7 @@ def test_a_stop_while_it_starts_is_heard(run, tmp_path):
         "    training_cards.require_cards_present(",
         "    import time; time.sleep(3); training_cards.require_cards_present(",
     )
-    child = subprocess.Popen(["bash", run.script], env=plain_environment(), stdout=subprocess.DEVNULL)
+    child = subprocess.Popen(["bash", run.launch_script], env=plain_environment(), stdout=subprocess.DEVNULL)
     with child:
         wait_until(lambda: read_status(run).live)
         stop_run(run)

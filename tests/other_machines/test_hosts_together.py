@@ -48,7 +48,7 @@ def exported_for(folder, hosts, **values):
 def start(host, run, environment, *words, **more):
     """Start a run on a host, and return the process."""
     return subprocess.Popen(
-        host.words("bash", str(run.script), *words), env={**environment, **more}, stdin=subprocess.DEVNULL,
+        host.words("bash", str(run.launch_script), *words), env={**environment, **more}, stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True,
     )  # fmt: skip
 

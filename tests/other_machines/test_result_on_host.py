@@ -19,7 +19,7 @@ from tui_train.actions import sent_program
 from tui_train.actions.chat import AnswerEnd, Chat
 from tui_train.actions.evaluate import EvaluationOptions, evaluate_run, host_of_evaluation
 from tui_train.actions.host_data import facts_with_data_on_host, read_data_on_host, read_data_or_say_why_not
-from tui_train.actions.host_result import host_of_result, result_candidates
+from tui_train.actions.host_result import host_of_result, result_folder_candidates
 from tui_train.actions.merge import MergeOptions, merge_adapter
 from tui_train.actions.sent_program import SentProgram
 from tui_train.base.errors import BadInput, Unavailable
@@ -46,7 +46,7 @@ PROGRAMS = Path(sent_program.__file__).parents[1] / "programs"
 @pytest.fixture
 def echo(monkeypatch):
     """A program in the place of those that are sent."""
-    monkeypatch.setattr(sent_program, "sent_program_files", lambda: {"result/echo.py": ECHO})
+    monkeypatch.setattr(sent_program, "sent_program_texts", lambda: {"result/echo.py": ECHO})
 
 
 def test_a_program_that_is_sent_answers_and_its_folder_is_whole_or_not_there(tmp_path, echo):
@@ -76,7 +76,7 @@ def test_a_program_that_is_sent_answers_and_its_folder_is_whole_or_not_there(tmp
 @pytest.mark.whole
 def test_what_a_program_made_is_kept_however_long_it_takes_to_end(tmp_path, monkeypatch):
     code = "import json, os, sys, time; os.close(1); os.mkdir(json.loads(sys.argv[1])['into'] + '/made'); time.sleep(6)"
-    monkeypatch.setattr(sent_program, "sent_program_files", lambda: {"result/slow.py": code})
+    monkeypatch.setattr(sent_program, "sent_program_texts", lambda: {"result/slow.py": code})
     with closing(SentProgram("", sys.executable, "result/slow.py", {}, into=str(tmp_path / "into"))) as sent:
         assert sent.read_line(20) is None
     assert (tmp_path / "into" / "made").exists()
@@ -102,7 +102,7 @@ time.sleep(100)
 
 
 def test_all_that_a_program_on_this_machine_started_ends_with_it(tmp_path, monkeypatch):
-    monkeypatch.setattr(sent_program, "sent_program_files", lambda: {"result/starts.py": STARTS_ANOTHER})
+    monkeypatch.setattr(sent_program, "sent_program_texts", lambda: {"result/starts.py": STARTS_ANOTHER})
     with closing(SentProgram("", sys.executable, "result/starts.py", {}, into=str(tmp_path / "into"))) as sent:
         other = Path(f"/proc/{sent.read_line(20)['pid']}")
         assert other.exists()
@@ -115,7 +115,7 @@ def test_a_program_may_take_no_more_memory_and_write_no_longer_lines_than_is_sai
         ("input(); bytearray(1 << 30)", "out of memory: it took more than the 0 GiB"),
         ("print('x' * (2 << 20), flush=True); input()", "a line of more than 1 MiB"),
     ):
-        monkeypatch.setattr(sent_program, "sent_program_files", lambda code=code: {"result/bad.py": code})
+        monkeypatch.setattr(sent_program, "sent_program_texts", lambda code=code: {"result/bad.py": code})
         sent = SentProgram("", sys.executable, "result/bad.py", {}, has_stdin=True, memory_limit=200 << 20)
         sent.send_message("begin")
         with closing(sent), pytest.raises(Unavailable, match=why):
@@ -152,8 +152,8 @@ def test_a_result_is_used_where_it_lies(tmp_path):
     assert not host_of_evaluation(run, options)
     (run.path / FETCH_MARK_FILE).unlink()
     chosen = structs.replace(run, checkpoint=30)
-    assert result_candidates(chosen)[0][0].endswith("/output/checkpoint-30")
-    final, saved = result_candidates(run)
+    assert result_folder_candidates(chosen)[0][0].endswith("/output/checkpoint-30")
+    final, saved = result_folder_candidates(run)
     assert final[0].startswith("/")
     assert saved == []
     with pytest.raises(BadInput, match="new is not an absolute path"):
@@ -179,7 +179,7 @@ import result_find, result_load
 class Pipe:
     def send(self, event, **values): print(json.dumps(values))
 try:
-    result_find.find_weights(json.loads(sys.argv[2]), Pipe())
+    result_find.request_with_found_weights(json.loads(sys.argv[2]), Pipe())
 except result_load.RefusedError as error:
     print(json.dumps({"kind": error.kind}))
 """
@@ -269,7 +269,7 @@ def far_run(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
     monkeypatch.setenv("DEVICE", "cuda:0")
     files = {"result/chat_child.py": CHILD, "result/merge_child.py": CHILD}
-    monkeypatch.setattr(sent_program, "sent_program_files", lambda: files)
+    monkeypatch.setattr(sent_program, "sent_program_texts", lambda: files)
     return remote_run(tmp_path / "far")
 
 
@@ -278,7 +278,7 @@ def test_a_chat_is_held_on_the_host(far_run):
         seen = []
         loaded = chat.wait_until_loaded(seen.append)
         assert (loaded.device, loaded.compares, seen) == ("box: cuda:0", True, ["acme/base"])
-        assert chat.result.weights_text == "PEFT adapter of acme/base"
+        assert chat.result.weights_kind_and_base_text == "PEFT adapter of acme/base"
         for number, text in ((1, "1 to base"), (2, "3 to base")):
             piece, end = chat.ask(f"question {number}", "base")
             assert (piece.text, end.tokens) == (text, 2)

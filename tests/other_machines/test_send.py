@@ -14,10 +14,10 @@ from tui_train.base.parse import parse_json_as
 from tui_train.cli.app import cli
 from tui_train.cli.runs import send
 from tui_train.facts.scripts import project_files
-from tui_train.facts.scripts.project_files import folder_file_set, project_file_set
+from tui_train.facts.scripts.project_files import file_set_at_path, project_file_set
 from tui_train.places import project_code
-from tui_train.places.project_code import code_files
-from tui_train.places.sent_files import HostToSendTo, find_missing_files, send_missing_files
+from tui_train.places.project_code import code_record_files
+from tui_train.places.sent_files import HostToSendTo, find_files_to_send, send_files
 from tui_train.profile import store
 from tui_train.runs.run_code import RunCode
 
@@ -124,53 +124,53 @@ def test_a_repository_that_git_cannot_list_is_said(project, monkeypatch):
 def test_a_home_folder_is_no_data(project, monkeypatch):
     monkeypatch.setenv("HOME", str(project))
     with pytest.raises(BadInput, match="no folder of data"):
-        folder_file_set(str(project))
+        file_set_at_path(str(project))
 
 
 def test_of_a_data_folder_links_are_followed(project):
     (project / "lib" / "again").symlink_to(".")
     (project / "lib" / "data").symlink_to("../env")
     (project / "lib" / "gone").symlink_to("/nowhere")
-    found = folder_file_set(str(project / "lib"))
+    found = file_set_at_path(str(project / "lib"))
     assert names(found) == sorted(["m.py", ODD, "data/pyvenv.cfg"])
     assert dict(found.left_out) == {"gone": "No such file or directory"}
-    assert names(folder_file_set(str(project / "link"))) == ["link"]
+    assert names(file_set_at_path(str(project / "link"))) == ["link"]
 
 
 def test_too_many_files_are_refused(project, monkeypatch):
     monkeypatch.setattr(project_files, "MAX_FILES", 3)
     with pytest.raises(BadInput, match="more than 3 files"):
-        folder_file_set(str(project / "lib" / ".."))
+        file_set_at_path(str(project / "lib" / ".."))
 
 
 def test_a_project_arrives_as_it_is(project, there):
     found = project_file_set(str(project / "train.py"), "", [str(project / "out")])
-    missing = find_missing_files(BOX, found)
+    missing = find_files_to_send(BOX, found)
     assert len(missing.files) == len(OWN)
-    send_missing_files(BOX, missing)
+    send_files(BOX, missing)
     assert (
         sorted(str(path.relative_to(there)) for path in there.rglob("*") if path.is_symlink() or path.is_file()) == OWN
     )
     assert (there / "lib" / ODD).read_text() == "odd\n"
     assert (there / "link").readlink() == Path("lib/m.py")
     assert os.access(there / "tool.sh", os.X_OK)
-    assert find_missing_files(BOX, found).files == ()
+    assert find_files_to_send(BOX, found).files == ()
     (there / "lib" / "m.py").write_text("changed there")
     later = (project / "lib" / "m.py").stat().st_mtime + 2
     os.utime(there / "lib" / "m.py", (later, later))
-    edited = find_missing_files(BOX, found)
+    edited = find_files_to_send(BOX, found)
     assert [file.name for file, _ in edited.files] == ["lib/m.py"]
     assert (edited.replaced, edited.newer) == (("lib/m.py",), ("lib/m.py",))
     os.utime(there / "lib" / "m.py", (1, 1))
-    edited = find_missing_files(BOX, found)
+    edited = find_files_to_send(BOX, found)
     assert (edited.replaced, edited.newer) == (("lib/m.py",), ())
 
 
 def test_a_host_that_only_the_first_one_reaches_gets_it_too(project, there):
     other = HostToSendTo("other", "other", asking_host="box")
     found = project_file_set(str(project / "train.py"), "", [])
-    send_missing_files(other, find_missing_files(other, found))
-    assert find_missing_files(other, found).files == ()
+    send_files(other, find_files_to_send(other, found))
+    assert find_files_to_send(other, found).files == ()
     assert (there / "lib" / ODD).read_text() == "odd\n"
 
 
@@ -190,23 +190,23 @@ def test_nothing_is_written_through_a_link_of_the_host(project, there, tmp_path)
     (tmp_path / "elsewhere").mkdir()
     (there / "lib").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(CannotWrite, match="lib is no folder there"):
-        send_missing_files(BOX, find_missing_files(BOX, project_file_set(str(project / "train.py"), "", [])))
+        send_files(BOX, find_files_to_send(BOX, project_file_set(str(project / "train.py"), "", [])))
     assert not [*(tmp_path / "elsewhere").iterdir()]
 
 
 def test_a_cut_link_is_continued(project, there, tmp_path):
     (project / "train.py").write_bytes(os.urandom(3 << 20))
     found = project_file_set(str(project / "train.py"), "", [])
-    missing = find_missing_files(BOX, found)
+    missing = find_files_to_send(BOX, found)
     (tmp_path / "cut").write_text(str(1 << 20))
     with pytest.raises((CannotWrite, NoAnswer), match="lost"):
-        send_missing_files(BOX, missing)
+        send_files(BOX, missing)
     (tmp_path / "cut").unlink()
-    left = find_missing_files(BOX, found)
+    left = find_files_to_send(BOX, found)
     assert 0 < left.size < missing.size - (1 << 19)
     assert not (there / "train.py").exists()
     sent = []
-    send_missing_files(BOX, left, sent.append)
+    send_files(BOX, left, sent.append)
     assert sent[-1] == left.size
     assert (there / "train.py").read_bytes() == (project / "train.py").read_bytes()
     assert not (there / ".tui-train-sending").exists()
@@ -215,33 +215,33 @@ def test_a_cut_link_is_continued(project, there, tmp_path):
 @pytest.mark.parametrize("text", ["i", "import lib.n\n", "import lib.m\nimport lib.n\n"])
 def test_a_file_that_changes_meanwhile_is_not_put_in_place(project, there, text):
     (there / "train.py").write_text("what was there")
-    missing = find_missing_files(BOX, project_file_set(str(project / "train.py"), "", []))
+    missing = find_files_to_send(BOX, project_file_set(str(project / "train.py"), "", []))
     (project / "train.py").write_text(text)
     with pytest.raises(BadInput, match=r"train\.py has changed while it was sent to box, which keeps what it had"):
-        send_missing_files(BOX, missing)
+        send_files(BOX, missing)
     assert (there / "train.py").read_text() == "what was there"
     assert (there / "lib" / ODD).read_text() == "odd\n", "the files after it arrive"
     found = project_file_set(str(project / "train.py"), "", [])
-    send_missing_files(BOX, find_missing_files(BOX, found))
+    send_files(BOX, find_files_to_send(BOX, found))
     assert (there / "train.py").read_text() == text
 
 
 def test_a_file_is_the_same_by_size_and_a_time_that_a_disk_may_keep_less_exactly(project, there):
     found = project_file_set(str(project / "train.py"), "", [])
-    send_missing_files(BOX, find_missing_files(BOX, found))
+    send_files(BOX, find_files_to_send(BOX, found))
     second = (project / "train.py").stat().st_mtime_ns // 10**9
     for at in (project, there):
         os.utime(at / "train.py", ns=(second * 10**9, second * 10**9))
     os.utime(there / "train.py", ns=(second * 10**9, second * 10**9 + 999_999_999))
     (there / "train.py").chmod(0o777)
     found = project_file_set(str(project / "train.py"), "", [])
-    assert find_missing_files(BOX, found).files == ()
+    assert find_files_to_send(BOX, found).files == ()
     (there / "train.py").write_text("another size")
     os.utime(there / "train.py", ns=(second * 10**9, second * 10**9 + 999_999_999))
-    differing = find_missing_files(BOX, found)
+    differing = find_files_to_send(BOX, found)
     assert (differing.replaced, differing.newer) == (("train.py",), ())
     (there / "tool.sh").chmod(0o644)
-    assert {file.name for file, _ in find_missing_files(BOX, found).files} == {"train.py", "tool.sh"}
+    assert {file.name for file, _ in find_files_to_send(BOX, found).files} == {"train.py", "tool.sh"}
 
 
 def test_the_command_shows_asks_and_sends(project, there):
@@ -290,7 +290,7 @@ def test_a_run_on_a_host_keeps_the_code_that_was_sent(project, there, monkeypatc
     chosen = profile({"trainer.kind": "script", "trainer.script": script})
 
     def code():
-        files = {file.path: file.content for file in code_files("box", chosen)}
+        files = {file.path: file.content for file in code_record_files("box", chosen)}
         return parse_json_as(files["code.json"], RunCode), files.get("code.diff", b"")
 
     assert code()[0].problem == "no git repository"
@@ -298,7 +298,7 @@ def test_a_run_on_a_host_keeps_the_code_that_was_sent(project, there, monkeypatc
         subprocess.run(["git", *words], cwd=project, check=True)
     assert "not as here: tui-train send" in code()[0].problem
     found = project_file_set(script, "", [])
-    send_missing_files(BOX, find_missing_files(BOX, found))
+    send_files(BOX, find_files_to_send(BOX, found))
     kept, patch = code()
     assert (len(kept.commit), kept.sent_to, kept.host) == (40, "box", "")
     assert b"lib/m.py" in patch

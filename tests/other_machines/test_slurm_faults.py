@@ -13,7 +13,7 @@ from support import facts, gpu, plan, profile
 from tui_train.base.errors import Unavailable
 from tui_train.places import jobs, place_of_run
 from tui_train.plan.render.slurm import render_batch_script
-from tui_train.runner.questions.slurm import find_job
+from tui_train.runner.questions.slurm import find_submission_outcome
 from tui_train.runner.run_folder import events
 from tui_train.runner.run_folder.events import JournalEvent
 from tui_train.runs import run_folders, slurm_job
@@ -205,12 +205,12 @@ def test_a_job_that_one_of_several_clusters_may_have_is_looked_for_in_each(fake,
     fake.says("sbatch", f"case $all in *--test-only*) ;; *) {_TIMED_OUT} ;; esac")
     fake.says("sacctmgr", "exit 1")
     if named == "all":
-        assert find_job(tmp_path, 0.0)["unclear"].startswith("sacctmgr: ")
+        assert find_submission_outcome(tmp_path, 0.0)["unclear"].startswith("sacctmgr: ")
     fake.says("sacctmgr", "printf 'hpc1\\nhpc2\\n'")
     fake.says("squeue", f"case $all in *--clusters=hpc1*) {_TIMED_OUT} ;; esac")
     assert "did not confirm" in run_cli("run", "job", "--slurm", code=69).stderr
     run = run_folders.find_run("last")
-    assert "Socket timed out" in find_job(run.path, 0.0)["unclear"], "hpc1 may have it"
+    assert "Socket timed out" in find_submission_outcome(run.path, 0.0)["unclear"], "hpc1 may have it"
     listed = 'echo "79|PENDING|Priority|N/A|$folder"'
     fake.says("squeue", f"case $all in *--clusters=hpc1*) {_TIMED_OUT} ;; *--clusters=hpc2*) {listed} ;; esac")
     assert "job 79" in run_cli("runs").stdout

@@ -116,7 +116,7 @@ def test_a_job_over_ssh_says_why_it_waits_and_is_followed_to_its_end(login):
     number = slurm_job.read_known_job(run.path).number
     assert said.startswith(f"{run.name} is job {number}, waits: ")
     assert (read_remote_location(run.path).folder, read_status(run).host) == (str(folder), "box (Slurm)")
-    assert store.load_profile_file(str(run.profile)).hardware.host == "box"
+    assert store.load_profile_file(str(run.profile_file)).hardware.host == "box"
     assert f"job {number}, waits: " in run_cli("runs").stdout
     login.says("scancel", blocking)
     assert run_cli("logs", "last", "--follow").stdout.splitlines() == ["step 1", "step 2", "step 3"]

@@ -302,7 +302,7 @@ def test_a_profile_for_slurm_goes_there_and_the_command_says_so(nodes, tmp_path)
     run_cli("run", "job", "--set", "hardware.scheduler=none")
     assert slurm_job.read_known_job(run_folders.find_run("last").path) is None
     run_cli("run", "job", "--set", "hardware.scheduler=none", "--slurm")
-    assert store.load_profile_file(str(run_folders.find_run("last").profile)).hardware.scheduler == "slurm"
+    assert store.load_profile_file(str(run_folders.find_run("last").profile_file)).hardware.scheduler == "slurm"
     assert "hardware.scheduler=none" in run_cli("tune", "job", code=65).stderr
 
 

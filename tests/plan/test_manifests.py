@@ -500,7 +500,7 @@ def test_a_machine_starts_what_the_plan_says(tmp_path, kind, name):
     values, found = PLANS[name]
     cluster, words, work, run = machine(tmp_path.resolve(), kind, values, found)
     environment = plain_environment(STUB_NOTES=str(tmp_path / "notes"), **there(kind, 1))
-    environment |= dict.fromkeys(cluster.secrets, "x")
+    environment |= dict.fromkeys(cluster.secret_variables, "x")
     environment["TUI_TRAIN_PYTHON"] = str(python_that_notes(tmp_path / "python"))
     done = subprocess.run(words, cwd=work, env=environment, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -641,7 +641,7 @@ def test_a_pod_waits_until_the_first_one_has_its_name(tmp_path, kind):
 def test_what_comes_from_this_machine_is_said():
     values = {**IMAGE, "notify.webhook": "$HOOK"}
     assert any("OMP_NUM_THREADS=2" in line for line in made("skypilot", values)[1].notes)
-    assert made("jobset", values)[0].secrets == ("HOOK",)
+    assert made("jobset", values)[0].secret_variables == ("HOOK",)
 
 
 @pytest.mark.parametrize("webhook", ["https://example.org/hook", "/home/me/hook"])

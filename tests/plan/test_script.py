@@ -40,7 +40,7 @@ from tui_train.plan.render import (
     PLAN_JSON_FILE_NAME,
     PROFILE_FILE_NAME,
     RUNNER_ZIP_FILE_NAME,
-    files_with_plan_described,
+    files_for_display,
 )
 from tui_train.plan.render.script.launch_script import render_launch_script
 from tui_train.plan.types import Plan
@@ -132,7 +132,7 @@ def test_scripts_are_clean(tmp_path):
         chosen, found = hostile_profile_and_facts(
             tmp_path, launcher, preset, [*HOSTILE_VALUES[number:], *HOSTILE_VALUES]
         )
-        scripts.append(export_run(tmp_path / f"run-{number}", chosen, found)[0].script)
+        scripts.append(export_run(tmp_path / f"run-{number}", chosen, found)[0].launch_script)
     tool = Path(sys.executable).with_name("shellcheck")
     done = subprocess.run([tool, "--norc", *scripts], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout[:4000]
@@ -140,7 +140,7 @@ def test_scripts_are_clean(tmp_path):
 
 def test_people_are_shown_the_plan_in_a_line_and_what_the_runner_holds(tmp_path):
     prepared = prepare_without_errors(profile(), facts())
-    shown = {file.path: file.text for file in files_with_plan_described(prepared.files)}
+    shown = {file.path: file.text for file in files_for_display(prepared.files)}
     assert shown.keys() == {file.path for file in prepared.files}
     assert len(shown[PLAN_JSON_FILE_NAME].splitlines()) == 1
     # What is written is whole.
@@ -215,7 +215,7 @@ def test_variables_may_have_any_name(tmp_path):
     """Those of the profile and those around it, whatever launch.sh and bash call their own."""
     folder = tmp_path.resolve()
     chosen, found = hostile_profile_and_facts(folder, "torchrun", "custom", ["x"])
-    script = export_run(folder / "run", chosen, found)[0].script.read_text()
+    script = export_run(folder / "run", chosen, found)[0].launch_script.read_text()
     names = {*re.findall(r"\b([a-z][a-z0-9_]*)\+?=", script), "caller_env", "option", *NAMES}
     assert {"python", "run_dir", "batch", "settings", "command", "title", "dry_run"} <= names
     yours = {name: f"it's\nmine {name} $(touch pwned)" for name in names}
@@ -237,7 +237,7 @@ def test_it_finds_its_folder_however_it_is_named(tmp_path, given):
     elsewhere = folder / "elsewhere"
     run, plan, environment = hostile_run(folder, "python", "builtin", name="run dir", CDPATH=str(elsewhere))
     (elsewhere / "run dir").mkdir(parents=True)
-    (folder / "a link").symlink_to(run.script)
+    (folder / "a link").symlink_to(run.launch_script)
     where = run.path if given.endswith("launch.sh") and "run dir" not in given else folder
     done = subprocess.run(["bash", given, "--plain"], cwd=where, env=environment, capture_output=True, check=False)
     assert (done.returncode, done.stderr) == (0, b"")
@@ -273,7 +273,7 @@ def test_another_python_can_be_named_where_it_is_started(tmp_path):
     assert stub_calls(folder / "notes")[0]["argv"] == [str(other), *argv(plan.attempts[0].command, str(run.path))[1:]]
     words = stub_calls(folder / "notes")[0]["argv"][1:]
     relative = environment | {"TUI_TRAIN_PYTHON": "./other = $(touch pwned)/python"}
-    started = ["bash", run.script, "--plain"]
+    started = ["bash", run.launch_script, "--plain"]
     subprocess.run(started, cwd=folder, env=relative, check=True, stdout=subprocess.DEVNULL)
     assert stub_calls(folder / "notes")[1]["argv"][1:] == words
     (folder / "no-x").write_text("")
@@ -318,7 +318,7 @@ def test_an_option_that_it_does_not_have_is_named(tmp_path, arguments, named):
 def test_its_help_is_the_head_of_the_file(tmp_path, argument):
     run, _ = export_run(tmp_path, profile(), facts())
     done = run_launch_script(run, argument)
-    head = run.script.read_text().partition("\n\n")[0].splitlines()[1:]
+    head = run.launch_script.read_text().partition("\n\n")[0].splitlines()[1:]
     assert done.stdout.decode().splitlines() == [line.removeprefix("#").removeprefix(" ") for line in head]
     assert (done.returncode, done.stderr) == (0, b"")
     assert not run.events_file.exists()
@@ -347,7 +347,9 @@ def test_it_hands_over_to_the_supervisor_beside_it(tmp_path):
     (folder / RUNNER_ZIP_FILE_NAME).write_text(TELLS)
     words = ["--attempt=3", "--resume"]
     yours = plain_environment(run_dir="it's\nmine", python="mine")
-    done = subprocess.run(["bash", run.script, *words], env=yours, cwd=tmp_path, capture_output=True, check=False)
+    done = subprocess.run(
+        ["bash", run.launch_script, *words], env=yours, cwd=tmp_path, capture_output=True, check=False
+    )
     assert (done.returncode, done.stderr) == (7, b"")
     given, *flags, where, environment = json.loads(done.stdout)
     assert given == [f"{folder}/{RUNNER_ZIP_FILE_NAME}", "launch", f"{folder}/launch.sh", *words]
@@ -422,14 +424,14 @@ def test_whatever_attempts_differ_in_each_is_what_the_plan_says(tmp_path_factory
 
 def test_read_from_a_pipe_it_refuses(tmp_path):
     run, _ = export_run(tmp_path, profile(), facts())
-    done = subprocess.run(["bash"], input=run.script.read_bytes(), capture_output=True, check=False)
+    done = subprocess.run(["bash"], input=run.launch_script.read_bytes(), capture_output=True, check=False)
     assert (done.returncode, done.stdout) == (64, b"")
     assert b"was read from a pipe" in done.stderr
 
 
 def test_sh_is_told_to_be_bash(tmp_path):
     run, _ = export_run(tmp_path, profile(), facts())
-    done = subprocess.run(["dash", run.script], capture_output=True, check=False)
+    done = subprocess.run(["dash", run.launch_script], capture_output=True, check=False)
     assert done.returncode == 69
     assert b'start it as "bash launch.sh"' in done.stderr
 

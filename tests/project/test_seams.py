@@ -249,8 +249,8 @@ def test_a_failure_is_added(project):
     assert (told["class"], told["cause"]) == ("toy_broke", "The toy bear broke.")
 
 
-FIELD = """    row("recipe.toys", "Toys", "How many toys.", limits=(0, 99)),
-    row("recipe.lora","""
+FIELD = """    make_field("recipe.toys", "Toys", "How many toys.", limits=(0, 99)),
+    make_field("recipe.lora","""
 
 
 @pytest.mark.whole
@@ -258,7 +258,7 @@ FIELD = """    row("recipe.toys", "Toys", "How many toys.", limits=(0, 99)),
 def test_a_field_is_added(project):
     package = project / "tui_train"
     edit(package / "profile/types.py", "    lora: bool = False\n", "    lora: bool = False\n    toys: int = 4\n")
-    edit(package / "profile/rows/recipe.py", '    row("recipe.lora",', FIELD)
+    edit(package / "profile/rows/recipe.py", '    make_field("recipe.lora",', FIELD)
     assert re.search(r"recipe\.toys\s+How many toys\.[^]]*default:\s+4\]", printed(project, "keys"))
     printed(project, "new", "shelf", "--set", "recipe.toys=9")
     assert "toys = 9" in (project / "config/tui-train/profiles/shelf.toml").read_text()

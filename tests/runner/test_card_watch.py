@@ -10,7 +10,7 @@ from fake_driver import driver_environment
 from support import UUIDS, plain_environment
 
 from tui_train.channel.runner_zip import runner_zip
-from tui_train.runner.gpus.card_watch import CardUsage, CardUser
+from tui_train.runner.gpus.card_watch import CardUsage, ProcessOnCard
 
 CARD = "[card]\nuuid = {}\nname = RTX\nmemory = 24576 MiB\nused = {} MiB\n{}\n"
 GIB = 2**30
@@ -31,7 +31,7 @@ def look(tmp_path):
             child.kill()
         return {
             uuid: CardUsage(
-                card["number"], card["total"], card["free"], tuple(CardUser(*user) for user in card["users"])
+                card["number"], card["total"], card["free"], tuple(ProcessOnCard(*user) for user in card["users"])
             )
             for uuid, card in json.loads(line)["cards"].items()
         }
@@ -53,7 +53,7 @@ def look(tmp_path):
 def test_a_card_is_free_where_no_process_computes_on_it(look, used, processes, pids, is_free):
     card = look([(UUIDS[0], used, "\n".join(f"process = {each}" for each in processes))], UUIDS[0])[UUIDS[0]]
     assert tuple(user.pid for user in card.users) == pids
-    assert (card.free_memory is not None) == is_free
+    assert (card.memory_if_free is not None) == is_free
 
 
 def test_cards_have_the_numbers_of_nvidia_smi_and_one_that_is_gone_is_none(look):
@@ -73,5 +73,5 @@ def test_a_process_that_can_be_seen_is_named_by_its_first_words_and_no_secret(lo
 
 
 def test_a_card_that_shares_the_memory_of_its_machine_may_have_enough():
-    assert CardUsage(0, None, None).free_memory > 10**6 * GIB
-    assert CardUsage(0, None, None, (CardUser(5),)).free_memory is None
+    assert CardUsage(0, None, None).memory_if_free > 10**6 * GIB
+    assert CardUsage(0, None, None, (ProcessOnCard(5),)).memory_if_free is None

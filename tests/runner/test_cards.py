@@ -18,7 +18,7 @@ from tui_train.runner.system import other_programs
 from tui_train.runner.system.processes import process_start_ticks
 from tui_train.runner.system.refused import Refused
 from tui_train.runs import run_folders
-from tui_train.runs.local_start import restart_note, start_run
+from tui_train.runs.local_start import restart_difference_text, start_run
 from tui_train.runs.results.resuming import resume_mode
 from tui_train.runs.run_folders import RunFolder
 from tui_train.runs.status import read_status
@@ -273,7 +273,7 @@ def test_a_start_waits_as_long_as_it_lives(smi, monkeypatch):
     prepared = trains_on_a_card()
     run = Place().submit(prepared, prepared.plan)
     try:
-        assert run.script.is_file()
+        assert run.launch_script.is_file()
         assert read_status(run).live
         assert run.events()[0].event == "run_started"
     finally:
@@ -302,10 +302,10 @@ def test_a_start_that_is_broken_off_is_ended_and_keeps_its_folder(smi, tmp_path)
     wait_until((tmp_path / "asked").exists, 60)
     waiting.send_signal(signal.SIGINT)
     assert "KeyboardInterrupt" in waiting.communicate(timeout=60)[1]
-    assert run.script.is_file()
+    assert run.launch_script.is_file()
     assert not run.events()
     said = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout
-    assert str(run.script) not in said
+    assert str(run.launch_script) not in said
 
 
 def test_several_machines_are_told_to_resume_only_where_they_understand_it(tmp_path):
@@ -320,12 +320,12 @@ def test_several_machines_are_told_to_resume_only_where_they_understand_it(tmp_p
         folder.mkdir()
         run = RunFolder(folder)
         (folder / "plan.json").write_bytes(msgspec.json.encode(plan))
-        run.script.write_text(
+        run.launch_script.write_text(
             """echo "[$*]" > "${0%/*}/words"\n"""
             """echo '{"time":1,"event":"run_started","pid":'$$'}' > "${0%/*}/events.jsonl"\n"""
         )
         assert resume_mode(run) == how
         start_run(run, resume=True)
         assert (folder / "words").read_text() == said
-        assert ("Start it on the other machines as well" in restart_note(run)) is True
-        assert restart_note(run).endswith(" --resume") is (how == "told")
+        assert ("Start it on the other machines as well" in restart_difference_text(run)) is True
+        assert restart_difference_text(run).endswith(" --resume") is (how == "told")

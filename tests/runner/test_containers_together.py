@@ -19,7 +19,7 @@ from support import (
     wait_until,
 )
 
-from tui_train.runner.containers.container import NAME_VARIABLE, running_containers_of_folder
+from tui_train.runner.containers.container import CONTAINER_NAME_VARIABLE, running_containers_of_folder
 from tui_train.runner.system.processes import MARK_VARIABLE
 from tui_train.runs import run_folders
 
@@ -84,7 +84,7 @@ def fan(tmp_path):
     environment = plain_environment(
         DOCKER_NOTES=str(tmp_path / "notes"), DOCKER_STATE=str(state),
         DOCKER_INSIDE=str(make_executable(tmp_path / "inside", INSIDE)),
-        TUI_TRAIN_ADDRESS="10.0.0.1", **{MARK_VARIABLE: MARK, NAME_VARIABLE: f"tui-train-{MARK}-1"},
+        TUI_TRAIN_ADDRESS="10.0.0.1", **{MARK_VARIABLE: MARK, CONTAINER_NAME_VARIABLE: f"tui-train-{MARK}-1"},
     )  # fmt: skip
     environment["PATH"] = f"{tmp_path / 'bin'}:{environment['PATH']}"
     hosts = [{"host": "a"}, {"host": "b", "address": "10.0.0.1", "shared": True, "connection": "none"}]

@@ -69,7 +69,7 @@ class Box:
         (self.folder / "told").mkdir()
         environment = plain_environment(TOLD=told, **driver_environment(str(self.machine)))
         self.process = subprocess.Popen(
-            ["bash", str(self.run.script)], env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+            ["bash", str(self.run.launch_script)], env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         )
 
     def metered(self, cards=2):

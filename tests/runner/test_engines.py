@@ -224,7 +224,7 @@ def test_it_is_stopped_without_its_supervisor(tmp_path, engine, containers, clie
     assert now.container in containers()
     with pytest.raises(Unavailable, match="earlier start still train"):
         start_run(run)
-    again = subprocess.run(["bash", run.script], capture_output=True, text=True, check=False)
+    again = subprocess.run(["bash", run.launch_script], capture_output=True, text=True, check=False)
     assert again.returncode == 75
     assert f"{engine} stop {now.container}" in again.stderr
     assert stop_run(run).leftover == ()
@@ -258,7 +258,7 @@ def test_what_it_writes_belongs_to_whoever_starts_it(engine, containers, tmp_pat
             os.chown(path, NOBODY, NOBODY)
         environment = plain_environment(HOME=str(folder), DOCKER_HOST=os.environ["DOCKER_HOST"], TUI_TRAIN_GRACE="5")
         process = subprocess.Popen(
-            ["bash", run.script], user=NOBODY, group=NOBODY, extra_groups=[], env=environment, cwd="/"
+            ["bash", run.launch_script], user=NOBODY, group=NOBODY, extra_groups=[], env=environment, cwd="/"
         )
         with process:
             running_training(run)
@@ -278,7 +278,7 @@ def test_the_chosen_cards_are_asked_for(tmp_path, engine, monkeypatch):
     monkeypatch.setattr(probe, "probe_machine", lambda: machine(2, (gpu(0), gpu(1), gpu(2, "GPU-other"))))
     monkeypatch.setattr(container_images, "_NVIDIA_HOOK_PROGRAMS", ("bash",))
     (tmp_path / "train.py").write_text("import json, os; print(json.dumps(dict(os.environ)))\n")
-    asked = container_images.read_image
+    asked = container_images.probe_image
 
     def machine_with_cards(*words):
         found = asked(*words)
@@ -287,7 +287,7 @@ def test_the_chosen_cards_are_asked_for(tmp_path, engine, monkeypatch):
             found, toolchain=msgspec.structs.replace(tool, cuda="12.8", arch_list=("sm_86",))
         )
 
-    monkeypatch.setattr(container_images, "read_image", machine_with_cards)
+    monkeypatch.setattr(container_images, "probe_image", machine_with_cards)
     values = {"trainer.kind": "script", "trainer.preset": "custom", "trainer.script": str(tmp_path / "train.py")}
     run = made(tmp_path / "run", engine, values | {"trainer.launcher": "python", "hardware.gpus": UUIDS[:1]})
     monkeypatch.setenv("HF_TOKEN", "s3cret")
@@ -304,7 +304,7 @@ def test_an_image_is_asked_what_it_holds(engine):
     (found,) = [known for known in container_images.read_engines() if known.name == engine]
     assert found.problem == ""
     assert any(name.endswith(container_engines.IMAGE_NAME) for name in found.images)
-    known = container_images.read_image(engine, container_engines.IMAGE_NAME)
+    known = container_images.probe_image(engine, container_engines.IMAGE_NAME)
     assert known.problem == ""
     assert known.toolchain.torch == "2.13.0"
-    assert container_images.read_image(engine, "not-there:1").missing
+    assert container_images.probe_image(engine, "not-there:1").missing

@@ -211,7 +211,7 @@ def test_processes_that_a_folder_of_another_user_names_are_not_ended(foreign, tm
     if os.geteuid() != 0:
         pytest.skip("NOT TESTED: only root can give a file away")
     run = training(tmp_path, word, 0.1)
-    subprocess.run(["bash", run.script], check=True, stdout=subprocess.DEVNULL)
+    subprocess.run(["bash", run.launch_script], check=True, stdout=subprocess.DEVNULL)
     (pid,) = pids_with_argument(word)
     assert read_status(run).leftover == (pid,)
     if foreign:
@@ -225,7 +225,7 @@ def test_processes_that_a_folder_of_another_user_names_are_not_ended(foreign, tm
 def test_a_run_that_left_a_process_can_be_started_again(tmp_path, word):
     run = training(tmp_path, word, 0.1)
     for count in (1, 2):
-        subprocess.run(["bash", run.script], check=True, stdout=subprocess.DEVNULL)
+        subprocess.run(["bash", run.launch_script], check=True, stdout=subprocess.DEVNULL)
         assert (read_status(run).state, len(pids_with_argument(word))) == ("finished", count)
     ended = stop_run(run)
     assert ended.has_surely_ended == bool(ended.cgroup)

@@ -72,7 +72,7 @@ def test_the_phase_is_read_from_the_traceback(tmp_path, tracebacks, where):
     earlier = tracebacks["step" if phase != "step" else "load"].splitlines()[:-1]
     lines = [line for line in (*earlier, *lines) if "CUDA" not in line or line.startswith("torch")]
     run, plan, said = ran(tmp_path, "\n".join(f"[rank1]: {line}" for line in lines))
-    path = [*plan.fallback_path(phase)]
+    path = [*plan.fallback_attempt_numbers(phase)]
     assert tried(run) == path, said
     started = [note["argv"] for note in stub_calls(tmp_path / "notes")]
     assert started == [argv(plan.attempts[number - 1].command, str(run.path)) for number in path]
@@ -127,7 +127,7 @@ def test_a_card_that_is_full_before_the_training_begins_is_told(tmp_path, traceb
 
 def test_a_later_start_goes_on_where_the_phase_led(tmp_path, tracebacks):
     run, plan, _ = ran(tmp_path, tracebacks["step"])
-    path = plan.fallback_path("step")
+    path = plan.fallback_attempt_numbers("step")
     events = run.events_file.read_text().splitlines(keepends=True)
     ended = [number for number, line in enumerate(events) if "attempt_ended" in line]
     run.events_file.write_text("".join(events[: ended[1] + 1]))
@@ -146,7 +146,7 @@ echo '{UUIDS[0]}, 77'
 def test_a_card_that_stays_full_does_not_hold_it_for_ever(tmp_path):
     busy = CARDS + f"[ \"$left\" -lt 1 ] || echo '{UUIDS[1]}, 88'\n"
     run, plan, told = ran(tmp_path, PLAIN, smi=busy, card_wait=0.0)
-    assert tried(run) == [*plan.fallback_path("loss")]
+    assert tried(run) == [*plan.fallback_attempt_numbers("loss")]
     assert "a GPU is not empty after 0 s (process 88): goes on all the same" in told
 
 

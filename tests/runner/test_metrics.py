@@ -25,7 +25,7 @@ def read(*lines):
 
 
 def values(found, name):
-    series = found.metrics.named(name)
+    series = found.metrics.series_named(name)
     return [(bucket.last, bucket.mean) for bucket in series.all_buckets()] if series else None
 
 
@@ -159,10 +159,10 @@ def test_lines_may_come_one_by_one_or_all_at_once():
 
 def test_what_is_no_number_is_counted_and_left_out():
     found = build_metrics([(1, {"x": 1.0}), (2, {"x": math.nan}), (3, {"x": math.inf}), (4, {"x": 3.0})])
-    series = found.named("x")
+    series = found.series_named("x")
     assert [bucket.mean for bucket in series.all_buckets()] == [1.0, 3.0]
     assert (series.left_out, series.last) == (2, (4, 3.0))
-    broken = build_metrics([(1, {"x": 1.0}), (2, {"x": math.nan})]).named("x")
+    broken = build_metrics([(1, {"x": 1.0}), (2, {"x": math.nan})]).series_named("x")
     assert [bucket.mean for bucket in broken.all_buckets()] == [1.0]
     assert math.isnan(broken.last[1])
 
@@ -177,7 +177,7 @@ def test_metrics_and_their_buckets_are_bounded_and_keep_their_extremes():
     for step in range(1, 100_001):
         builder.add(step, {"x": float(step % 1000), **({f"m{step}": 1.0} if step < 200 else {})})
     found = builder.metrics()
-    series = found.named("x")
+    series = found.series_named("x")
     assert len(found.series) == metric_series.MAX_METRICS
     assert len(series.buckets) <= 400
     assert sum(bucket.value_count for bucket in series.all_buckets()) == 100_000
@@ -214,7 +214,7 @@ def test_many_values_keep_count_extremes_and_mean(told, piece):
         for step, value in enumerate(told[at : at + piece], start=at):
             builder.add(step, {"x": value})
         builder = MetricsBuilder(builder.metrics())
-    buckets = builder.metrics().named("x").all_buckets()
+    buckets = builder.metrics().series_named("x").all_buckets()
     assert len(buckets) <= 401
     assert sum(bucket.value_count for bucket in buckets) == len(told)
     assert min(bucket.low for bucket in buckets) == min(told)

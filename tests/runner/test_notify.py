@@ -88,7 +88,7 @@ def test_the_address_may_be_that_of_a_variable(tmp_path, server):
     done = run_launch_script(run, env=plain_environment(MY_HOOK=address))
     assert done.returncode == 0
     assert len(server.got) == 1
-    assert address not in run.plan_file.read_text() + run.profile.read_text()
+    assert address not in run.plan_file.read_text() + run.profile_file.read_text()
 
 
 @pytest.mark.parametrize(
@@ -200,7 +200,7 @@ def test_the_address_of_an_old_profile_is_moved_when_that_is_used(tmp_path, serv
 def test_no_file_of_a_run_has_the_address(tmp_path, server):
     address = f"{address_of(server)}?planted0123456789=/200"
     run = run_of(tmp_path, webhook=address)
-    assert store.load_profile_file(str(run.profile)).notify.webhook == webhook.store_webhook(address)
+    assert store.load_profile_file(str(run.profile_file)).notify.webhook == webhook.store_webhook(address)
     assert run_launch_script(run).returncode == 0
     assert len(server.got) == 1
     assert not [path for path in run.path.rglob("*") if path.is_file() and b"planted" in path.read_bytes()]

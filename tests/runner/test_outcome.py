@@ -42,7 +42,7 @@ from tui_train.runs.status import read_status
 def begun(run):
     """launch.sh of a run, in the background, once its training is under way."""
     process = subprocess.Popen(
-        ["bash", run.script], env=plain_environment(), stdout=subprocess.DEVNULL, start_new_session=True
+        ["bash", run.launch_script], env=plain_environment(), stdout=subprocess.DEVNULL, start_new_session=True
     )
     wait_until(lambda: read_status(run).attempts)
     return process

@@ -96,7 +96,7 @@ def test_each_step_keeps_its_loss_where_steps_are_faster_than_the_bar(at_once):
     for part in [lines] if at_once else [[line] for line in lines]:
         found = advance_progress(found, part)
     assert losses(found.curve) == [(step, step + 0.5) for step in range(1, 7)]
-    assert (found.step, found.steps, found.metrics.named("loss").newest) == (6, 6, (6, 6.5))
+    assert (found.step, found.steps, found.metrics.series_named("loss").newest) == (6, 6, (6, 6.5))
 
 
 @pytest.mark.parametrize(

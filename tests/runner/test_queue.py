@@ -231,7 +231,7 @@ def test_two_users_share_the_queue_and_order_only_their_own(folder, holder):
     folder.write_wished_order(["run-own"])
     forged = Path(folder.path) / f"order-{STRANGER}"
     forged.write_text(json.dumps({"names": ["run-theirs"]}))
-    assert folder.wished_orders() == {0: ("run-own",)}, "a user's order is in a file of that user"
+    assert folder.wished_order_by_uid() == {0: ("run-own",)}, "a user's order is in a file of that user"
     os.chown(Path(folder.path) / own.ticket.name, STRANGER, -1)
     assert marks(folder) == ["theirs"], "its process is not its owner's"
     own.release()
@@ -282,7 +282,7 @@ class Box:
         environment["ALONE"] = "yes" if options else ""
         environment["PATH"] = f"{self.tools}:{environment['PATH']}"
         with (self.folder / f"{name}.out").open("w") as out:
-            words = ["bash", str(self.runs[name].script), *options]
+            words = ["bash", str(self.runs[name].launch_script), *options]
             self.processes.append(subprocess.Popen(words, env=environment, stdout=out, stderr=out))
         return self.processes[-1]
 

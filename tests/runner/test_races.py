@@ -141,8 +141,8 @@ def of_one_run(together, chance, number):
     run = create_run(sleeper_profile("--seconds=600", name=f"run{number}"))
     scripts = [
         subprocess.Popen(
-            ["bash", str(run.script)], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-            start_new_session=True,
+            ["bash", str(run.launch_script)], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL, start_new_session=True,
         )
         for _ in range(chance.choice((0, 0, 2)))
     ]  # fmt: skip

@@ -16,7 +16,7 @@ from tui_train.screens.run.run_state import run_state_lines
 import tui_train
 from tui_train.cli.runs import watch as printed
 from tui_train.diagnose import diagnose_run
-from tui_train.runs.follow import follow_snapshots, read_attempt_ranks
+from tui_train.runs.follow import follow_snapshots, rank_reader_of_attempt
 from tui_train.runs.ranks import (
     MAX_RANKS,
     PlannedRanks,
@@ -220,7 +220,7 @@ def test_plain_python_shows_its_device_once_at_the_first_gradients(tmp_path):
     host = os.uname().nodename
     assert lines(log) == [f"rank 0/1 | host {host} | device cpu | backend none"]
     assert log.index("rank 0/1") < log.index("done plain")
-    found = read_attempt_ranks(run, 1)
+    found = rank_reader_of_attempt(run, 1)
     assert [(one.device, one.world_size) for one in found.ranks] == [("cpu", 1)]
     assert found.rank_differences == ()
 
@@ -541,7 +541,7 @@ def test_a_long_log_is_read_from_its_beginning_and_at_most_so_far(tmp_path):
     log = run.attempt_log(1)
     second = LINE.replace("0/2", "1/2")
     log.write_text(f"{LINE}\n" + "words\n" * 2_000_000 + f"{second}\n")
-    found = read_attempt_ranks(run, 1)
+    found = rank_reader_of_attempt(run, 1)
     assert [one.rank for one in found.ranks] == [0]
     assert "the CPU was planned" in found.rank_differences[0]
     found.read([second])
@@ -552,7 +552,7 @@ def test_half_a_line_is_waited_for(tmp_path):
     run = made(tmp_path, script(tmp_path), 2, "torchrun")
     log = run.attempt_log(1)
     log.write_text(LINE[:-2])
-    found = read_attempt_ranks(run, 1)
+    found = rank_reader_of_attempt(run, 1)
     assert found.ranks == ()
     with log.open("a") as file:
         file.write(LINE[-2:] + "\n")

@@ -39,7 +39,7 @@ CALLS = {
     "curve": "curve.build_loss_curve([curve.LossPoint(1, 2.0)]).last.loss == 2.0",
     "progress": "progress.advance_progress(progress.Progress(), ['step 3/9 | loss 2.0']).curve.last[:2] == (3, 2.0)",
     "memory_patterns": "set(memory_patterns.FALLBACK_PHASES) < set(memory_patterns.TEXT_BY_MEMORY_PHASE)",
-    "tracebacks": "tracebacks.read_errors(open(log))[0].kind == 'memory'",
+    "tracebacks": "tracebacks.parse_errors(open(log))[0].kind == 'memory'",
     "memory_failure": "memory_failure.read_memory_failure(log, ()) == ('loss', '', False)",
     "memory_holders": "memory_holders.largest_other_holder('nobody') is None",
     "log_head": (
@@ -151,7 +151,7 @@ def test_a_run_goes_on_to_its_end_without_the_zip_that_it_came_from_and_what_was
     chosen = sleeper_profile(f"--until={go}", **({"notify.command": ("touch", str(told))} if cache else {}))
     run, _ = export_run(tmp_path / "run", chosen, facts())
     environment = plain_environment(XDG_CACHE_HOME=str(tmp_path / cache) if cache else "relative")
-    with subprocess.Popen(["bash", run.script], env=environment, stdout=subprocess.DEVNULL) as training:
+    with subprocess.Popen(["bash", run.launch_script], env=environment, stdout=subprocess.DEVNULL) as training:
         wait_until(lambda: read_status(run).attempts)
         shutil.rmtree(tmp_path / "cache", ignore_errors=not cache)
         (run.path / RUNNER_ZIP_FILE_NAME).rename(tmp_path / "replaced")

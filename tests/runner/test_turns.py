@@ -8,7 +8,7 @@ from support import sample
 
 from tui_train.runner import waiting
 from tui_train.runner.gpus import card_watch
-from tui_train.runner.queue.turns import ResourceRequest, Ticket, TurnWatch, cards_by_turn, waiting_in_order
+from tui_train.runner.queue.turns import ResourceRequest, Ticket, TurnWatch, cards_by_ticket_in_turn, waiting_in_order
 from tui_train.runner.run_folder.lock_owner import LockOwner
 
 GIB = 2**30
@@ -40,7 +40,7 @@ class SharedFolder:
     path = "queue"
 
     def __init__(self, machine):
-        self.machine, self.wished_orders = machine, lambda: machine.wished_orders
+        self.machine, self.wished_order_by_uid = machine, lambda: machine.wished_order_by_uid
 
     def tickets(self):
         return [each for each in self.machine.tickets.values() if each.owner.boot == str(self.machine.boot)]
@@ -76,7 +76,7 @@ class Start:
         watch = self.waiting._watch
         watch._before, watch._newest = watch._newest, card_watch._TimedCardUsage(self.machine.time.now, seen)
         order, held = self.machine.waiting(), self.machine.held()
-        if self.waiting.take_cards() is None:
+        if self.waiting.try_to_take_cards() is None:
             return
         taken = set(self.ticket.cards)
         assert not taken & held, "no card twice"
@@ -95,7 +95,7 @@ class Machine:
         self.random, self.time = random.Random(seed), clock
         self.cards = tuple(f"GPU-{number}" for number in range(self.random.choice((1, 2, 8))))
         self.core_count, self.asked, self.boot = 8, 0, 0
-        self.strangers, self.tickets, self.wished_orders, self.starts, self.can_since = set(), {}, {}, {}, {}
+        self.strangers, self.tickets, self.wished_order_by_uid, self.starts, self.can_since = set(), {}, {}, {}, {}
 
     def held(self):
         return {card for ticket in self.holding() for card in ticket.cards}
@@ -125,10 +125,10 @@ class Machine:
         uid = self.random.choice((ANN, BOB))
         own = [ticket.name for ticket in self.waiting() if ticket.uid == uid]
         before = [ticket.uid for ticket in self.waiting()]
-        self.wished_orders[uid] = self.random.sample(own, len(own))
+        self.wished_order_by_uid[uid] = self.random.sample(own, len(own))
         after = self.waiting()
         assert [ticket.uid for ticket in after] == before, "nobody passes another user"
-        assert [ticket.name for ticket in after if ticket.uid == uid] == self.wished_orders[uid]
+        assert [ticket.name for ticket in after if ticket.uid == uid] == self.wished_order_by_uid[uid]
 
     def forget_ended(self):
         for name in self.starts.keys() - self.tickets.keys():
@@ -143,7 +143,7 @@ class Machine:
         self.starts.clear()
 
     def waiting(self):
-        return waiting_in_order(SharedFolder(self).tickets(), self.wished_orders)
+        return waiting_in_order(SharedFolder(self).tickets(), self.wished_order_by_uid)
 
     def holding(self):
         return [ticket for ticket in SharedFolder(self).tickets() if not ticket.waits]
@@ -210,15 +210,15 @@ def test_no_card_is_idle_for_long_while_a_start_waits_that_could_use_it(seed, cl
 def test_a_card_without_the_memory_that_is_needed_is_left_to_others():
     large = waits("large", cards=("a",), card_count=1, memory=2 * GIB)
     small = waits("small", 1, 1, cards=("a",), card_count=1)
-    assert cards_by_turn((large, small), (), {"a": GIB}, 1) == {"small": ("a",)}
+    assert cards_by_ticket_in_turn((large, small), (), {"a": GIB}, 1) == {"small": ("a",)}
 
 
 def test_cpu_cores_are_given_in_order_and_never_more_than_there_are():
     all_of_it, one = waits("all", cores=64), waits("one", ticks=1, cores=1)
     trains = waits("trains", cores=1)._replace(waits=False, cores=1)
-    assert cards_by_turn((all_of_it, one), (), {}, 4) == {"all": ()}
-    assert cards_by_turn((all_of_it, one), (trains,), {}, 4) == {}
-    assert cards_by_turn((one,), (trains,), {}, 4) == {"one": ()}
+    assert cards_by_ticket_in_turn((all_of_it, one), (), {}, 4) == {"all": ()}
+    assert cards_by_ticket_in_turn((all_of_it, one), (trains,), {}, 4) == {}
+    assert cards_by_ticket_in_turn((one,), (trains,), {}, 4) == {"one": ()}
 
 
 def test_a_user_changes_the_places_of_own_starts_only():
@@ -235,7 +235,7 @@ def test_a_start_that_leaves_its_turn_unused_is_passed_and_no_other():
     watch = TurnWatch("next")
 
     def turns(now, free=("a",)):
-        return watch.cards_by_turn((suspended, next_one), (), dict.fromkeys(free, GIB), 1, now)
+        return watch.cards_by_ticket_in_turn((suspended, next_one), (), dict.fromkeys(free, GIB), 1, now)
 
     assert turns(0) == turns(59) == {"suspended": ("a",)}
     assert turns(60) == turns(600) == {"next": ("a",)}, "and is not passed itself"

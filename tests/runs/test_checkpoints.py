@@ -10,7 +10,7 @@ from support import FULL_RECIPE, facts, prepare_without_errors, profile
 
 from tui_train.runner.run_folder import supervisor_plan
 from tui_train.runner.run_folder.checkpoints import is_complete_file, newest_complete_checkpoint, step_in_name
-from tui_train.runner.run_folder.supervisor_plan import CheckpointRule
+from tui_train.runner.run_folder.supervisor_plan import CheckpointLayout
 
 
 def folder(path, files=("state.json",)):
@@ -33,7 +33,7 @@ def test_the_highest_step_wins_whatever_the_names(tmp_path, prefix, suffix):
         folder(tmp_path / f"{prefix}{number}{suffix}")
     for name in (f"{prefix}x{suffix}", f"{prefix}{suffix} ", f"{prefix}-200{suffix}", f"{prefix}²{suffix}", "other"):
         folder(tmp_path / name)
-    rule = CheckpointRule(str(tmp_path), prefix, ("state.json",), suffix)
+    rule = CheckpointLayout(str(tmp_path), prefix, ("state.json",), suffix)
     assert newest_complete_checkpoint(rule, "/nowhere") == str(tmp_path / f"{prefix}100{suffix}")
 
 
@@ -51,7 +51,7 @@ def test_the_highest_step_wins_whatever_the_names(tmp_path, prefix, suffix):
 def test_what_is_not_complete_is_passed_over(tmp_path, broken):
     for number in (20, 30):
         folder(tmp_path / f"checkpoint-{number}")
-    rule = CheckpointRule(str(tmp_path), "checkpoint-", ("state.json",))
+    rule = CheckpointLayout(str(tmp_path), "checkpoint-", ("state.json",))
     assert newest_complete_checkpoint(rule, "") == str(tmp_path / "checkpoint-30")
     broken(tmp_path / "checkpoint-30")
     assert newest_complete_checkpoint(rule, "") == str(tmp_path / "checkpoint-20")
@@ -59,11 +59,11 @@ def test_what_is_not_complete_is_passed_over(tmp_path, broken):
 
 def test_a_part_may_be_a_folder_and_files_are_checkpoints_where_nothing_else_is_asked_of_them(tmp_path):
     (tmp_path / "step_3" / "optimizer").mkdir(parents=True)
-    rule = CheckpointRule(str(tmp_path), "step_", ("optimizer",))
+    rule = CheckpointLayout(str(tmp_path), "step_", ("optimizer",))
     assert newest_complete_checkpoint(rule, "") == str(tmp_path / "step_3")
     (tmp_path / "model_5.pt").write_bytes(archive())
     (tmp_path / "model_9.pt").write_bytes(archive()[:-1])
-    rule = CheckpointRule(str(tmp_path), "model_", (), ".pt")
+    rule = CheckpointLayout(str(tmp_path), "model_", (), ".pt")
     assert newest_complete_checkpoint(rule, "") == str(tmp_path / "model_5.pt")
     assert newest_complete_checkpoint(rule._replace(complete=("state.json",)), "") == ""
 
@@ -79,16 +79,16 @@ def test_a_part_may_be_a_folder_and_files_are_checkpoints_where_nothing_else_is_
 def test_the_one_file_must_be_whole(tmp_path, data, is_whole):
     (tmp_path / "ckpt.pt").write_bytes(data)
     assert is_complete_file(str(tmp_path / "ckpt.pt")) is is_whole
-    rule = CheckpointRule(str(tmp_path), "", (), "", "ckpt.pt")
+    rule = CheckpointLayout(str(tmp_path), "", (), "", "ckpt.pt")
     assert newest_complete_checkpoint(rule, "") == (str(tmp_path / "ckpt.pt") if is_whole else "")
 
 
 def test_where_nothing_can_be_read_there_is_none(tmp_path):
-    rule = CheckpointRule(str(tmp_path / "none"), "checkpoint-", ())
+    rule = CheckpointLayout(str(tmp_path / "none"), "checkpoint-", ())
     assert newest_complete_checkpoint(rule, "") == ""
     assert newest_complete_checkpoint(rule._replace(file="ckpt.pt"), "") == ""
     os.mkfifo(tmp_path / "ckpt.pt")
-    assert newest_complete_checkpoint(CheckpointRule(str(tmp_path), "", (), "", "ckpt.pt"), "") == "", (
+    assert newest_complete_checkpoint(CheckpointLayout(str(tmp_path), "", (), "", "ckpt.pt"), "") == "", (
         "a pipe would be waited for"
     )
 

@@ -23,16 +23,16 @@ from tui_train.actions.evaluate import (
     SideScore,
     default_scoring,
     evaluate_run,
-    odd_rows_note,
     rows_request,
     rows_scored_by_both,
+    unscored_rows_note,
 )
 from tui_train.actions.result_child import AnswerCancelled
 from tui_train.base.errors import BadInput, NotFound, Unavailable
 from tui_train.cli import spec
 from tui_train.cli.app import cli
 from tui_train.programs import hub_cache
-from tui_train.views.evaluation import mean_score_texts, sample_texts, verdict_text
+from tui_train.views.evaluation import differing_sample_texts, mean_score_texts, verdict_text
 
 OFFLINE = {"HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
 
@@ -69,7 +69,7 @@ def test_the_verdict_needs_an_interval_on_one_side_of_a_half(pairs, verdict, tex
 
 def test_an_answer_that_no_row_expects_is_not_shown():
     sides = (SideScore("result", 0, 1, answer="a", prompt="p"), SideScore("other", 0, 0, answer=" "))
-    (sample,) = sample_texts(structs.replace(evaluation_of([], by="function"), rows=(RowScores(*sides),)), 3)
+    (sample,) = differing_sample_texts(structs.replace(evaluation_of([], by="function"), rows=(RowScores(*sides),)), 3)
     assert sample == (("prompt", "p"), ("result", "a"), ("base", "(only blanks or special tokens)"))
 
 
@@ -98,7 +98,7 @@ def test_pairs_are_no_loss_and_odd_rows_and_other_tokenizers_do_not_count():
     assert Evaluation(by="loss", other_name="base", rows=(other,), usable_rows=1).mean_scores == (2.0, 2.0)
     scores = [SideScore("result", 4, 0, odd="row 5 has no answer"), SideScore("other", 4, 0, odd="row 5 has no answer")]
     assert not rows_scored_by_both(scores)
-    assert odd_rows_note(scores) == "1 row could not be scored: row 5 has no answer."
+    assert unscored_rows_note(scores) == "1 row could not be scored: row 5 has no answer."
 
 
 def test_of_several_comparisons_each_needs_more():
@@ -317,7 +317,7 @@ class Tensor:
     def to(self, device):
         return self
 row = {"messages": [ask, tell], "tools": [{"name": "clock"}], "chat_template_kwargs": {"thinking": False}}
-child._encoded_prompt(tokenizer := Tokenizer(), [ask], "cpu", child.template.template_variables(row))
+child._encoded_prompt(tokenizer := Tokenizer(), [ask], "cpu", child.template.apply_chat_template_options(row))
 assert (tokenizer.given["tools"], tokenizer.given["thinking"]) == (row["tools"], False)
 read, write = os.pipe()
 os.dup2(write, 1)

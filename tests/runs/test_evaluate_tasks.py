@@ -110,7 +110,7 @@ def test_documents_whose_answers_are_those_of_one_side_tell_it_from_the_other(ta
     assert better.mean_scores[0] == 1
     assert better.mean_scores[1] < 1, "another model prefers others of words that are equally long"
     assert mean_score_texts(better)[0] == "own_choice acc"
-    assert f"100 % of {24 - better.equal_rows} rows" in verdict_text(better)
+    assert f"100 % of {24 - better.equal_row_count} rows" in verdict_text(better)
     assert ("", 48, 96) in told, "the other side's requests begin"
     (figure,) = [each for each in better.figures if each.name == "own_choice acc"]
     assert (figure.result, figure.other) == better.mean_scores, "lm-eval's own figures"

@@ -27,7 +27,7 @@ def log_of(tmp_path, *lines, end="\n"):
 def shown_lines(log):
     """The lines of a log without the old states of bars."""
     folded = FoldedBars(log)
-    folded.refresh(log.change_stamp())
+    folded.forget_changed_blocks(log.change_stamp())
     return [
         text
         for line in log.lines_from(0)
@@ -91,10 +91,10 @@ def test_what_is_known_of_a_log_that_grows_is_read_again(tmp_path):
     assert not folded.begins_with_superseded_state(line)
     with log.path.open("a") as file:
         file.write(f"{bar(2)}\n")
-    folded.refresh(log.change_stamp())
+    folded.forget_changed_blocks(log.change_stamp())
     assert folded.begins_with_superseded_state(line)
     log.path.write_text(f"{bar(1)}\n")
-    folded.refresh(log.change_stamp())
+    folded.forget_changed_blocks(log.change_stamp())
     assert not folded.begins_with_superseded_state(line)
 
 

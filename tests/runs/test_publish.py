@@ -142,7 +142,7 @@ def test_data_are_named_with_their_hashes_and_an_evaluation_with_its_verdict(hub
     changed.write_text("newer\n")
     run = ended_run(tmp_path / "run", LOG_LINES)
     paths = json.dumps([str(data), str(changed), str(tmp_path / "gone")])
-    run.profile.write_text(run.profile.read_text().replace("[trainer]", f"[trainer]\ndata = {paths}"))
+    run.profile_file.write_text(run.profile_file.read_text().replace("[trainer]", f"[trainer]\ndata = {paths}"))
     write_adapter(run.path / "output")
     write_evaluation(run)
     card = publish(run, "ann/tiny", "--dry-run").stdout

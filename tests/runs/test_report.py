@@ -175,7 +175,7 @@ def run(tmp_path, monkeypatch):
     # As one that was written by hand, which no check has seen.
     values = {"MY_TOKEN": second, "HARMLESS": "stays here"}
     text = store.profile_to_toml(profile({"trainer.environment": values}, chosen))
-    run.profile.write_text(text)
+    run.profile_file.write_text(text)
     run.plan_file.write_text(
         json.dumps({"argv": ["--wandb_api_key", first], "env": values, "home": str(Path.home() / "x")})
     )

@@ -132,7 +132,7 @@ def test_of_a_fine_tuning_the_step_of_its_best_weights_is_named(tmp_path):
     (saved / "trainer_state.json").write_text('{"global_step": 20, "best_model_checkpoint": "output/checkpoint-10"}')
     os.utime(saved / "adapter_model.safetensors", (time.time() - 60,) * 2)
     assert read_result(run).weights_origin_text == "final weights", "a script may take its last ones"
-    run.profile.write_text('[trainer]\nkind = "finetune"\n')
+    run.profile_file.write_text('[trainer]\nkind = "finetune"\n')
     assert read_result(run).weights_origin_text == "weights of step 10, the best by eval loss"
 
 
@@ -256,10 +256,10 @@ def test_a_model_without_a_tokenizer_is_not_offered_to_talk_with(tmp_path):
 def test_a_quantized_base_is_told(tmp_path):
     run = ended_run(tmp_path / "run", **{"trainer.arguments": ("--load_in_4bit=True",)})
     assert read_result(run).quantized
-    text = run.profile.read_text().replace("--load_in_4bit", "--load_in_2bit")
-    run.profile.write_text(text)
+    text = run.profile_file.read_text().replace("--load_in_4bit", "--load_in_2bit")
+    run.profile_file.write_text(text)
     assert not read_result(run).quantized
-    run.profile.write_text(text.replace('kind = "script"', 'kind = "finetune"') + '[finetune]\ntuning = "qlora"\n')
+    run.profile_file.write_text(text.replace('kind = "script"', 'kind = "finetune"') + '[finetune]\ntuning = "qlora"\n')
     assert read_result(run).quantized
 
 

@@ -16,10 +16,10 @@ from tui_train.base.errors import NoAnswer
 from tui_train.base.parse import parse_json_as
 from tui_train.places import project_code as places_code
 from tui_train.places.place import Place
-from tui_train.places.project_code import code_files
+from tui_train.places.project_code import code_record_files
 from tui_train.profile import store
 from tui_train.runner.questions import project_code
-from tui_train.runner.questions.project_code import may_hold_secrets, read_project_code
+from tui_train.runner.questions.project_code import may_hold_secrets, read_project_code_and_patch
 from tui_train.runs import archive
 from tui_train.runs.results.result import read_result
 from tui_train.runs.run_code import CODE_FILE_NAME, PATCH_FILE_NAME, RunCode, code_not_kept_in_time_text, read_run_code
@@ -63,7 +63,7 @@ def commit(folder):
 def run_of(project, name="run"):
     """A run folder with what a start in a project keeps."""
     folder = project.parent / name
-    files = code_files("", sleeper_profile(**{"trainer.script": str(project / "train.py")}))
+    files = code_record_files("", sleeper_profile(**{"trainer.script": str(project / "train.py")}))
     write_run_files(folder, files)
     (folder / "launch.sh").write_text("")
     return RunFolder(folder)
@@ -126,14 +126,14 @@ def test_a_file_that_became_a_link_is_restored(project, tmp_path):
 
 def test_settings_of_git_change_no_patch(project):
     edit(project)
-    patch = read_project_code(str(project / "train.py"))[1]
+    patch = read_project_code_and_patch(str(project / "train.py"))[1]
     for name, value in {
         "diff.noprefix": "true", "diff.external": "false", "color.ui": "always", "status.relativePaths": "true",
         "core.quotePath": "false", "core.fsmonitor": "false", "diff.submodule": "log",
         "status.showUntrackedFiles": "no",
     }.items():  # fmt: skip
         git(project, "config", name, value)
-    assert read_project_code(str(project / "train.py"))[1] == patch
+    assert read_project_code_and_patch(str(project / "train.py"))[1] == patch
 
 
 def test_a_start_keeps_its_code(project):
@@ -153,8 +153,8 @@ def test_a_start_keeps_its_code(project):
 
 
 def test_what_is_no_code_of_the_users_is_not_kept():
-    assert code_files("", sleeper_profile(**{"trainer.script": ""})) == ()
-    assert code_files("", sleeper_profile(**{"trainer.kind": "builtin"})) == ()
+    assert code_record_files("", sleeper_profile(**{"trainer.script": ""})) == ()
+    assert code_record_files("", sleeper_profile(**{"trainer.kind": "builtin"})) == ()
 
 
 def test_what_is_left_out_is_named(project, monkeypatch):
@@ -198,7 +198,7 @@ def test_files_of_secrets_are_known_by_their_names(name, secret):
 
 def problem_of(project):
     code = read_run_code(run_of(project).path)
-    return code.problem, code.text
+    return code.problem, code.commit_and_changes_text
 
 
 def test_what_git_cannot_tell_is_said_in_a_line(project, tmp_path, monkeypatch):
@@ -215,7 +215,7 @@ def test_what_git_cannot_tell_is_said_in_a_line(project, tmp_path, monkeypatch):
     code = read_run_code(run_of(project / "out").path)
     assert [file.why for file in code.left_out] == ["ignored by git, or not in its work tree"]
     git(tmp_path, "clone", "-q", "--depth=1", f"file://{project}", "shallow")
-    assert "shallow clone, no changes" in read_run_code(run_of(tmp_path / "shallow").path).text
+    assert "shallow clone, no changes" in read_run_code(run_of(tmp_path / "shallow").path).commit_and_changes_text
     (project / ".git" / "HEAD").write_text("ref: refs/heads/none\n")
     assert problem_of(project)[0] == "the git repository has no commit yet"
     monkeypatch.setenv("PATH", "/nowhere")
@@ -270,7 +270,7 @@ def test_a_host_that_does_not_answer_in_time_is_late(monkeypatch):
 
     monkeypatch.setattr(places_code, "_MAX_SECONDS", 0.3)
     monkeypatch.setattr(places_code, "ask_host", give_up)
-    (file,) = places_code.code_files("box", sleeper_profile(**{"trainer.script": "/project/train.py"}))
+    (file,) = places_code.code_record_files("box", sleeper_profile(**{"trainer.script": "/project/train.py"}))
     assert parse_json_as(file.content, RunCode).is_late
 
 

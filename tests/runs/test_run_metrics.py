@@ -52,32 +52,32 @@ def test_a_log_is_read_from_its_first_line(tmp_path):
     # Longer than what a viewer reads of its end.
     lines = [f"step {step} | loss 1.0 | acc: 0.5" for step in range(1, 5)]
     run = ended_run(tmp_path, [lines[0], *["x" * 1000] * 4500, *lines[1:]])
-    assert points(read_metrics(run).named("acc")) == [(step, 0.5) for step in range(1, 5)]
-    assert points(read_progress(run, read_status(run).attempts).metrics.named("acc"))[0] == (2, 0.5)
+    assert points(read_metrics(run).series_named("acc")) == [(step, 0.5) for step in range(1, 5)]
+    assert points(read_progress(run, read_status(run).attempts).metrics.series_named("acc"))[0] == (2, 0.5)
 
 
 def test_the_trainers_own_record_knows_steps_and_digits(tmp_path):
     run = ended_run(tmp_path, WITHOUT_STEPS)
-    assert points(read_metrics(run).named("reward")) == [(0, 0.1), (1, 0.3)]
+    assert points(read_metrics(run).series_named("reward")) == [(0, 0.1), (1, 0.3)]
     put_trainer_state(tmp_path / "output")
     found = read_metrics(run)
-    assert points(found.named("loss")) == [(10, 3.0001), (20, 2.0001)]
-    assert points(found.named("eval_loss")) == [(20, 1.75)]
-    assert found.named("train_loss") is None
+    assert points(found.series_named("loss")) == [(10, 3.0001), (20, 2.0001)]
+    assert points(found.series_named("eval_loss")) == [(20, 1.75)]
+    assert found.series_named("train_loss") is None
 
 
 def test_a_newer_log_goes_on_from_a_checkpoints_record(tmp_path):
     run = ended_run(tmp_path, LOG_LINES)
     put_trainer_state(tmp_path / "output" / "checkpoint-10", [{"loss": 1.50001, "step": 10}], 10)
     (tmp_path / "output" / "checkpoint-10" / "model.safetensors").write_bytes(b"")
-    assert points(read_metrics(run).named("loss"))[-1] == (20, 2.0)
+    assert points(read_metrics(run).series_named("loss"))[-1] == (20, 2.0)
 
 
 def test_what_another_run_left_in_the_output_folder_is_not_taken(tmp_path):
     run = ended_run(tmp_path, WITHOUT_STEPS)
     state = put_trainer_state(tmp_path / "output") / "trainer_state.json"
     os.utime(state, (1000, 1000))
-    assert points(read_metrics(run).named("loss")) == [(0, 3.0), (1, 2.0)]
+    assert points(read_metrics(run).series_named("loss")) == [(0, 3.0), (1, 2.0)]
 
 
 @pytest.mark.parametrize("history", [
@@ -92,7 +92,7 @@ def test_a_record_with_nan_and_a_number_without_end_is_read(tmp_path):
     folder = put_trainer_state(tmp_path, [{"step": 1, "loss": 1.0, "x": 10**300}, {"step": 2, "loss": float("nan")}])
     found = read_trainer_state(folder).metrics
     assert [each.name for each in found.series] == ["loss"]
-    assert found.named("loss").last[0] == 2, "that it became NaN is seen"
+    assert found.series_named("loss").last[0] == 2, "that it became NaN is seen"
 
 
 def test_a_table_names_each_metric_with_its_last_value_and_extremes(tmp_path):
@@ -162,5 +162,8 @@ def test_a_later_reading_adds_only_later_steps(first, second):
     found = joined_metrics(earlier, later)
     newer = [step for step in sorted(second) if step > max(first)]
     # What the record does not have is only in the log.
-    assert points(found.named("y")) == [(step, 3.0) for step in sorted(second)]
-    assert points(found.named("x")) == [*((step, 1.0) for step in sorted(first)), *((step, 2.0) for step in newer)]
+    assert points(found.series_named("y")) == [(step, 3.0) for step in sorted(second)]
+    assert points(found.series_named("x")) == [
+        *((step, 1.0) for step in sorted(first)),
+        *((step, 2.0) for step in newer),
+    ]

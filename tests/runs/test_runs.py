@@ -140,7 +140,7 @@ def test_a_second_start_begins_where_the_first_was(made):
     assert positions(run) == [1, 2, 2]
     assert run_launch_script(run, "--attempt=1").returncode == 0
     assert positions(run)[3:] == [1, 2]
-    with run.script.open("a") as file:
+    with run.launch_script.open("a") as file:
         file.write("# another script has another ladder\n")
     assert run_launch_script(run).returncode == 0
     assert positions(run)[5:] == [1, 2]
@@ -165,7 +165,7 @@ def test_a_viewer_is_told_of_the_newest_attempt_until_the_run_ends(made):
 def test_a_lost_terminal_does_not_end_it(made):
     """launch.sh as the command of the connection, as in `ssh -t box bash launch.sh`."""
     run = made("--seconds=1")
-    connection = pexpect.spawn("bash", [str(run.script)], env=plain_environment())
+    connection = pexpect.spawn("bash", [str(run.launch_script)], env=plain_environment())
     running_training(run)
     os.close(connection.child_fd)
     connection.closed = True
@@ -180,7 +180,7 @@ def test_a_lost_terminal_does_not_end_it(made):
 def test_it_runs_in_the_background_of_a_shell(made):
     run = made("--seconds=0.5")
     shell = pexpect.spawn("bash", ["--norc", "-i"], env=plain_environment(TERM="dumb"), timeout=20)
-    shell.sendline(f"bash '{run.script}' &")
+    shell.sendline(f"bash '{run.launch_script}' &")
     shell.expect("finished")
     shell.close(force=True)
     assert read_status(run).state == "finished"
@@ -189,7 +189,10 @@ def test_it_runs_in_the_background_of_a_shell(made):
 def test_a_reader_that_leaves_does_not_end_it(made):
     run = made("--seconds=0.5")
     subprocess.run(
-        ["bash", "-c", f"bash '{run.script}' | head -1"], env=plain_environment(), check=True, capture_output=True
+        ["bash", "-c", f"bash '{run.launch_script}' | head -1"],
+        env=plain_environment(),
+        check=True,
+        capture_output=True,
     )
     assert wait_for_end(run).state == "finished"
 
@@ -199,7 +202,9 @@ def test_a_reader_that_leaves_does_not_end_it(made):
 
 def by_hand(run, **environment):
     """launch.sh on a terminal of its own."""
-    terminal = pexpect.spawn("bash", [str(run.script)], env=plain_environment(TERM="dumb", **environment), timeout=30)
+    terminal = pexpect.spawn(
+        "bash", [str(run.launch_script)], env=plain_environment(TERM="dumb", **environment), timeout=30
+    )
     running_training(run)
     return terminal
 
@@ -416,14 +421,14 @@ def test_the_lock_of_a_dead_one_is_taken_over(made, owner):
 def test_the_lock_of_a_zombie_is_taken_over(made):
     """A killed launch.sh may wait for long to be collected, where nobody does."""
     run = made("--seconds=20")
-    process = subprocess.Popen(["bash", run.script], env=plain_environment(), stdout=subprocess.DEVNULL)
+    process = subprocess.Popen(["bash", run.launch_script], env=plain_environment(), stdout=subprocess.DEVNULL)
     with process:
         running_training(run)
         process.send_signal(signal.SIGKILL)
         wait_until(lambda: Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z")
         stop_run(run)
         (run.path / "profile.toml").touch()
-        again = subprocess.Popen(["bash", run.script], env=plain_environment(), stdout=subprocess.DEVNULL)
+        again = subprocess.Popen(["bash", run.launch_script], env=plain_environment(), stdout=subprocess.DEVNULL)
         with again:
             wait_until(lambda: len(read_status(run).attempts) == 2)
             again.terminate()
@@ -453,7 +458,8 @@ def test_of_many_starts_at_once_one_wins(made, stale):
         (run.path / ".lock").mkdir()
         (run.path / ".lock" / "owner").write_text(json.dumps(dead._asdict()))
     several = [
-        subprocess.Popen(["bash", run.script], env=plain_environment(), stdout=subprocess.DEVNULL) for _ in range(6)
+        subprocess.Popen(["bash", run.launch_script], env=plain_environment(), stdout=subprocess.DEVNULL)
+        for _ in range(6)
     ]
     wait_until(lambda: [process.poll() for process in several].count(75) == 5, 60)
     assert stop_run(run).state == "stopped"

@@ -135,10 +135,10 @@ async def faulty() -> AsyncIterator[tuple[Any, Pilot[Any]]]:
 
 async def at(app: Any, pilot: Pilot[Any], owner: str, tmp_path: Path) -> Any:
     """Go to where a class of the screens is in use, and return it."""
-    module = {"BackendScreen": "backend", "NemoFilesScreen": "backend", "PreviewScreen": "preview",
+    module = {"BackendScreen": "backend", "StepWithNemoFiles": "backend", "PreviewScreen": "preview",
               "RecipeScreen": "recipe", "StepScreen": "recipe", "HardwareScreen": "hardware", "Form": "recipe",
               "TuningScreen": "recipe", "FileViewer": "preview", "PlanScreen": "preview",
-              "FindingsScreen": "recipe", "CommunicationScreen": "backend"}.get(owner)  # fmt: skip
+              "ScreenWithFindings": "recipe", "CommunicationScreen": "backend"}.get(owner)  # fmt: skip
     if module:
         app.screen.post_message(OpenStep(module))
     elif owner in {"RunScreen", "LogPane", "MetricsScreen"}:

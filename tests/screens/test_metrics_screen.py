@@ -174,7 +174,7 @@ def test_whatever_is_pressed_the_cursor_is_on_a_metric_and_none_is_lost(count, p
         if key == "p":
             choices = choices.with_pin_toggled()
         elif key == "l":
-            choices = choices.with_log_toggled()
+            choices = choices.with_log_scale_toggled()
         elif key == "z":
             choices = choices.with_next_zoom_step()
     shown = order_pinned_first(pairs, choices)

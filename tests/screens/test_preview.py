@@ -202,7 +202,7 @@ def test_changes_since_the_newest_run_of_this_profile_that_is_not_damaged():
     run_of(profile({"recipe.steps": 10}))
     run_of(profile({"name": "quickstart-2", "recipe.steps": 30}))
     run = run_of(profile({"recipe.steps": 20}))
-    run_of(Profile()).profile.write_text("=")
+    run_of(Profile()).profile_file.write_text("=")
     found = find_previous_run(Profile())
     assert found.run == run.name
     now = profile({"recipe.steps": 20, "recipe.learning_rate": 1e-4, "recipe.layers": 2, "hardware.device": "cpu"})

@@ -152,7 +152,7 @@ def test_an_attempt_that_begins_while_one_looks_follows_all_of_the_one_before(tm
     last = next(each for each in snapshot if each.progress.step == 60)
     assert last.progress.curve == read_progress(run, last.status.attempts).curve
     of_home = DigestCache()
-    assert last.progress.curve == of_home.read_losses(of_home.read_digest(run)).curve
+    assert last.progress.curve == of_home.read_progress_of_run(of_home.read_digest(run)).curve
     assert [point.step for point in last.progress.curve.points()] == [*range(1, 61)]
     assert last.last_steps == ((1, 50),)
 

@@ -46,7 +46,9 @@ async def test_home_and_run_say_what_a_run_waits_for(machine, tmp_path, size):
 def test_no_placeholder_is_shown_of_the_arguments_of_a_run(tmp_path):
     run = finished_run(tmp_path)
     arguments = ("--steps={steps}", "--lr", "{learning_rate}", "--folder={output}")
-    run.profile.write_text(store.profile_to_toml(profile({"trainer.kind": "script", "trainer.arguments": arguments})))
+    run.profile_file.write_text(
+        store.profile_to_toml(profile({"trainer.kind": "script", "trainer.arguments": arguments}))
+    )
     run.plan_file.write_bytes(msgspec.json.encode({"steps": 300, "learning_rate": 2e-4}))
     assert dict(read_run_outline(run))["Arguments"] == "--steps=300 --lr 0.0002 '--folder=…'"
 

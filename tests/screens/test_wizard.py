@@ -733,7 +733,7 @@ async def test_rows_of_a_container_are_there_when_one_is_chosen(machine):
 async def test_an_image_is_looked_into_without_holding_the_screen_up(machine, monkeypatch):
     machine(THREE_CARD_MACHINE)
     go = threading.Event()
-    monkeypatch.setattr(container_images, "read_image", lambda *_args: go.wait(20) and NEMO)
+    monkeypatch.setattr(container_images, "probe_image", lambda *_args: go.wait(20) and NEMO)
     async with open_wizard(PRETRAIN_KEY, "enter", size=(120, 50)) as pilot:
         pilot.app.edits.set_profile(profile(inside()))
         await pilot.pause()
@@ -773,7 +773,7 @@ async def test_v_says_what_is_in_the_image(seed, monkeypatch):
             stdout=f"GPU 0: RTX 3090 (UUID: {UUIDS[0]})\n\x1b[31mGPU 1 ({UUIDS[1]})".encode(), exit_code=0
         )
 
-    monkeypatch.setattr(container_images, "read_image", lambda *_args: NEMO)
+    monkeypatch.setattr(container_images, "probe_image", lambda *_args: NEMO)
     monkeypatch.setattr(container_images, "run_in_image", run)
     async with open_wizard(PRETRAIN_KEY, "enter", size=(120, 50)) as pilot:
         pilot.app.edits.set_profile(profile(inside()))

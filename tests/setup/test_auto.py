@@ -14,7 +14,7 @@ from tui_train.base.errors import BadInput
 from tui_train.checks import find_problems
 from tui_train.facts.machine import probe
 from tui_train.facts.scripts.script_help import facts_with_script_help, read_script_help
-from tui_train.facts.scripts.script_source import parse_source, read_source
+from tui_train.facts.scripts.script_source import parse_script_source, read_script_source
 from tui_train.facts.types import HelpFlag, ScriptHelp
 from tui_train.places.help_question import script_help_question_for_auto_preset
 from tui_train.places.profile_facts import probe_profile_facts, read_script_sources
@@ -83,7 +83,7 @@ def words(tmp_path, text, **values):
     ],
 )
 def test_a_script_is_what_its_source_says(text, kind, line):
-    found = parse_source(text.encode())
+    found = parse_script_source(text.encode())
     assert (found.kind, found.line) == (kind, line)
     assert bool(found.why_unread) == (kind == "")
 
@@ -91,7 +91,7 @@ def test_a_script_is_what_its_source_says(text, kind, line):
 def test_a_parser_in_a_file_beside_the_script_counts(tmp_path):
     (tmp_path / "options.py").write_text(ARGPARSE)
     (tmp_path / "train.py").write_text("from options import parser\nparser.parse_args()\n")
-    found = read_source(str(tmp_path / "train.py"))
+    found = read_script_source(str(tmp_path / "train.py"))
     assert (found.kind, found.file, found.line) == ("argparse", "options.py", 3)
     assert said(found) == "argparse, line 3 of options.py: --lr --batch-size --epochs --eta --save-model"
 
@@ -164,7 +164,7 @@ class Own:
 
 
 def test_the_arguments_of_click_are_read():
-    found = {each.name: each for each in parse_source(CLICK.encode()).parameters}
+    found = {each.name: each for each in parse_script_source(CLICK.encode()).parameters}
     assert [(name, each.form, each.type) for name, each in found.items()] == [
         ("--lr", "option", "float"), ("--epochs", "option", "int"), ("--amp", "pair", "bool"),
         ("data", "positional", "str"), ("more", "positional", "str"), ("--seed", "option", "int"),
@@ -370,7 +370,7 @@ def test_the_defaults_of_a_script_are_those_that_it_writes_out(tmp_path):
 
 def test_a_name_with_control_bytes_is_shown_safely():
     text = "import argparse\np = argparse.ArgumentParser()\np.add_argument('--a\\x1b[31m')\np.parse_args()\n"
-    assert "\x1b" not in said(parse_source(text.encode()))
+    assert "\x1b" not in said(parse_script_source(text.encode()))
 
 
 DEEP = "from options import Options\nprint(Options().parse())\n"

@@ -498,9 +498,9 @@ def test_another_machine_is_asked_by_its_own_commands(path, tmp_path):
     assert container_images.read_engines() == ()
     (engine,) = container_images.read_engines(run)
     assert (engine.name, engine.version, engine.images, engine.gpus) == ("docker", "28.2", ("a:1",), False)
-    found = container_images.read_image("docker", "a:1", run)
+    found = container_images.probe_image("docker", "a:1", run)
     assert (found.id, found.architecture, found.size, found.toolchain.torch) == ("abc", "arm64", 5 * 10**9, "2.7")
-    assert container_images.read_image("docker", "a:1").problem, "there is no docker here"
+    assert container_images.probe_image("docker", "a:1").problem, "there is no docker here"
 
 
 def test_an_image_is_asked_once(path, tmp_path):
@@ -508,25 +508,25 @@ def test_an_image_is_asked_once(path, tmp_path):
     answer = f"echo a banner; echo '{json.dumps(told)}'; echo x >> {tmp_path}/asked"
     path("docker", f"case $1 in image) echo sha256:abc;; run) {answer};; esac")
     for _ in range(2):
-        found = container_images.read_image("docker", "a:1")
+        found = container_images.probe_image("docker", "a:1")
         assert (found.id, found.toolchain.torch, found.toolchain.label) == ("abc", "2.7", "a:1")
     assert (tmp_path / "asked").read_text() == "x\n"
     path("docker", f"case $1 in image) echo sha256:another;; run) {answer};; esac")
-    assert container_images.read_image("docker", "a:1").id == "another"
+    assert container_images.probe_image("docker", "a:1").id == "another"
     assert (tmp_path / "asked").read_text() == "x\nx\n"
 
 
 def test_an_image_is_never_fetched(path, tmp_path):
     answer = "case $1 in image) echo 'Error: No such image: a:1' >&2; exit 1;; esac"
     path("docker", f'echo "$*" >> {tmp_path}/asked; {answer}')
-    assert container_images.read_image("docker", "a:1").missing
+    assert container_images.probe_image("docker", "a:1").missing
     assert all(line.startswith("image inspect") for line in (tmp_path / "asked").read_text().splitlines())
 
 
 def test_an_image_that_does_not_answer_is_not_left_running(path, tmp_path):
     words = f'echo "$*" >> {tmp_path}/asked'
     path("docker", f"{words}; case $1 in image) echo sha256:abc;; run) exec /bin/sleep 30;; esac")
-    found = container_images.read_image("docker", "a:1", deadline=0.5)
+    found = container_images.probe_image("docker", "a:1", deadline=0.5)
     assert "no answer in time" in found.problem
     asked = (tmp_path / "asked").read_text()
     name = re.search(r"--name=(\S+)", asked).group(1)

@@ -145,13 +145,13 @@ def test_a_driver_that_hides_its_cards_is_no_reason_for_the_cpu():
 
 @pytest.mark.parametrize("kind", ["library", "module", "mismatch", "permission", "other"])
 def test_what_keeps_the_driver_from_starting_hides_the_cards_on_the_bus(kind):
-    assert pci.no_driver_gap(kind, "detail", (pci.PciCard("0000:01:00.0", "10de:2204", ""),)).hides
+    assert pci.nvml_failure_gap(kind, "detail", (pci.PciCard("0000:01:00.0", "10de:2204", ""),)).hides
 
 
 def test_a_driver_without_a_card_on_the_bus_hides_none(monkeypatch):
     monkeypatch.setattr(pci, "_has_pci_bus", lambda: True)
-    assert not pci.no_driver_gap("module", "detail", ()).hides
-    assert not pci.no_driver_gap("library", "detail", ()).hides
+    assert not pci.nvml_failure_gap("module", "detail", ()).hides
+    assert not pci.nvml_failure_gap("library", "detail", ()).hides
     (gap,) = pci.unlisted_card_gaps((pci.PciCard("0000:01:00.0", "10de:2204", "vfio-pci"),), ())
     assert not gap.hides
 

@@ -18,7 +18,7 @@ from tui_train.screens.recipe.script_rows import make_own_arguments_group
 from tui_train.base.command import argv
 from tui_train.facts.machine import probe
 from tui_train.facts.scripts.script_arguments import argparse_arguments
-from tui_train.facts.scripts.script_source import parse_source
+from tui_train.facts.scripts.script_source import parse_script_source
 from tui_train.facts.scripts.script_syntax import ScriptModule
 from tui_train.places.profile_facts import probe_profile_facts, read_profile_files, read_script_sources
 from tui_train.profile import fields
@@ -43,7 +43,7 @@ parser.add_argument("-k")
 if __name__ == "__main__":
     parser.parse_args()
 """
-SOURCE = parse_source(TEXT.encode())
+SOURCE = parse_script_source(TEXT.encode())
 
 
 def parsed(words, text=TEXT):
@@ -137,7 +137,7 @@ def test_a_required_argument_that_nothing_passes_is_found(tmp_path):
 def test_one_of_a_subcommand_is_required_only_with_it(tmp_path):
     assert arguments_found(script(tmp_path, SUBCOMMANDS.replace("required=True", "", 1))) == []
     assert len(arguments_found(script(tmp_path, SUBCOMMANDS, trainer__arguments=("fit",)))) == 1
-    source = parse_source(SUBCOMMANDS.encode())
+    source = parse_script_source(SUBCOMMANDS.encode())
     seed = next(one for one in source.parameters if one.name == "--seed")
     words = given_arguments.arguments_with_values(source, ("fit", "--data=1"), seed, ("7",))
     assert words == ("--seed=7", "fit", "--data=1")
@@ -478,7 +478,7 @@ parser.add_argument("--seed", type=int)
     ],
 )
 def test_an_option_takes_as_many_words_as_argparse_gives_it(words):
-    found = given_arguments.given_arguments(parse_source(NARGS.encode()), words)
+    found = given_arguments.given_arguments(parse_script_source(NARGS.encode()), words)
     values = {name.lstrip("-"): [*map(str, given.values)] for name, given in found.items()}
     taken = {name: value for name, value in parsed(words, NARGS).items() if value is not None}
     flat = {name: value if isinstance(value, list) else [value] for name, value in taken.items()}
@@ -508,7 +508,7 @@ def test_choices_that_are_read_in_part_refuse_nothing(choices, tmp_path):
     text = f"import click\n@click.command()\n@click.option('--opt', type=click.Choice({choices}))\ndef main(opt): ...\n"
     assert arguments_found(script(tmp_path, text, trainer__arguments=("--opt=b",))) == []
     text = f"from absl import app, flags\nflags.DEFINE_enum('opt', 'a', {choices}, '')\napp.run(print)\n"
-    assert parse_source(text.encode()).parameters[0].choices == ()
+    assert parse_script_source(text.encode()).parameters[0].choices == ()
 
 
 def test_a_script_that_is_too_deep_to_read_is_python(tmp_path):
@@ -545,7 +545,7 @@ def by_click(words):
     [("--on", ("no",), False), ("--on", ("yes",), True), ("--tag", ("x", "y"), ("x", "y")), ("data", ("n",), "n")],
 )
 def test_a_flag_and_an_option_of_click_are_written_as_declared(words, name, values, becomes):
-    source = parse_source(CLICK.encode())
+    source = parse_script_source(CLICK.encode())
     parameter = next(one for one in source.parameters if one.name == name)
     now = given_arguments.arguments_with_values(source, words, parameter, values)
     assert by_click(now) == by_click(words) | {name.lstrip("-"): becomes}
@@ -596,13 +596,13 @@ def test_an_option_of_click_takes_as_many_words_as_click_gives_it(decorators, wo
     exec(text, names)  # noqa: S102 - the script above
     names["main"].main(list(words), standalone_mode=False)
     assert names["kept_by_cli"]["data"] == "d"
-    assert given_arguments.given_arguments(parse_source(text.encode()), words)["data"].values == ("d",)
+    assert given_arguments.given_arguments(parse_script_source(text.encode()), words)["data"].values == ("d",)
     assert arguments_found(script(tmp_path, text, trainer__arguments=words)) == []
 
 
 def test_an_option_that_appends_is_written_once_for_each_value():
     text = TEXT + 'parser.add_argument("--tag", action="append")\n'
-    source = parse_source(text.encode())
+    source = parse_script_source(text.encode())
     tag = next(one for one in source.parameters if one.name == "--tag")
     words = given_arguments.arguments_with_values(source, ("--tag", "a", "d"), tag, ("x", "y"))
     assert parsed(words, text)["tag"] == ["x", "y"]
@@ -618,7 +618,7 @@ def test_an_option_that_appends_is_written_once_for_each_value():
     ],
 )  # fmt: skip
 def test_what_a_signature_declares_is_spelled_as_its_library_does(text, name, words):
-    source = parse_source(text.encode())
+    source = parse_script_source(text.encode())
     parameter = source.parameters[1]
     assert parameter.name == name
     assert given_arguments.arguments_with_values(source, (), parameter, ("no",)) == words

@@ -16,8 +16,8 @@ from tui_train.setup.setup import Setup
 
 CASES = sorted(path.parent for path in (Path(__file__).parents[1] / "cases").glob("*/profile.toml"))
 MACHINE = (
-    "toolchain", "gpu_verdicts", "gpus", "device", "launcher", "first_machine_processes", "world_size", "model_copies",
-    "communication_backend", "launcher_config", "is_slurm_job",
+    "toolchain", "gpu_verdicts", "gpus", "device", "launcher", "first_machine_process_count", "world_size",
+    "model_copies", "communication_backend", "launcher_config", "is_slurm_job",
 )  # fmt: skip
 
 
@@ -41,11 +41,11 @@ def test_an_attempt_is_what_a_setup_of_its_profile_would_be(monkeypatch, case):
 
 def test_what_cannot_be_known_is_a_value():
     setup = make_setup(profile({"trainer.kind": "script", "trainer.preset": "no-such"}), facts())
-    assert "no-such" in setup.recipe_problem.message
+    assert "no-such" in setup.preset_error.message
     assert setup.toolchain is not None, "the machine half is known all the same"
-    with pytest.raises(type(setup.recipe_problem)):
+    with pytest.raises(type(setup.preset_error)):
         _ = setup.effective_profile
-    assert make_setup(profile({}), facts()).recipe_problem is None
+    assert make_setup(profile({}), facts()).preset_error is None
 
 
 def test_a_question_is_asked_once_and_of_each_attempt_by_itself():

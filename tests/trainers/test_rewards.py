@@ -294,7 +294,7 @@ def test_a_reward_of_the_users_is_learned_from(tmp_path, chat_model, trl, method
     assert done.returncode == 0, attempt_log_text(run, 1)[-3000:]
     metrics = read_metrics(run)
     for name in ("reward", "reward_std", "completions/mean_length", "frac_reward_zero_std"):
-        assert metrics.named(name).newest[0] == 3, name
+        assert metrics.series_named(name).newest[0] == 3, name
     assert ("eval_reward" in attempt_log_text(run, 1)) is (tuning == "full")
     shown = newest_answers(attempt_log_text(run, 1).split("\n"))
     assert (shown.step, shown.names) == ("3", ("Prompt", "Completion", "letters", "Advantage"))

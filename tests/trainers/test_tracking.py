@@ -73,7 +73,7 @@ def test_a_script_that_takes_one_tracker_never_reports_to_all_that_are_installed
     (finding,) = [each for each in findings_of(chosen, found) if each.forbids_plan]
     assert (finding.key, finding.remedy) == (f"tracking.{names[0]}", "Choose one of them.")
     mended = apply_change(finding.change, chosen)
-    assert mended.tracking.chosen == names[:1]
+    assert mended.tracking.chosen_trackers == names[:1]
     assert not [each for each in findings_of(mended, found) if each.forbids_plan]
 
 
@@ -165,7 +165,7 @@ def test_trials_report_nowhere():
     chosen = profile(ALL)
     setup = Setup(chosen, found)
     among = make_search_space(setup)
-    assert trial_profile(among.profile_setting, among, setup, "/out").tracking.chosen == ()
+    assert trial_profile(among.profile_setting, among, setup, "/out").tracking.chosen_trackers == ()
 
 
 def stub(path, text):

@@ -8,9 +8,9 @@ from typing import Any, Literal, NamedTuple
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tui_train.actions.host_result import host_of_result, result_candidates
+from tui_train.actions.host_result import host_of_result, result_folder_candidates
 from tui_train.actions.merge import require_language_model
-from tui_train.actions.result_child import ResultChild, folder_request, training_python
+from tui_train.actions.result_child import ResultChild, training_python, weights_folder_request
 from tui_train.base.app_paths import expand_home
 from tui_train.base.errors import BadInput, TuiTrainError, Unavailable
 from tui_train.base.files import read_error_reason, read_regular_file
@@ -102,7 +102,9 @@ class Chat:
         self.result: RunResult = read_result(run)
         host = host_of_result(run, named_host, python)
         request: dict[str, Any]
-        request = {"candidates": result_candidates(run), "talks": True} if host else _weights_request(self.result)
+        request = (
+            {"candidates": result_folder_candidates(run), "talks": True} if host else _weights_request(self.result)
+        )
         self.compares = compare and bool(host or self.result.base)
         trained = training_python(run, python, host)
         request |= {"base": self.result.base, "revision": self.result.revision, "compare": self.compares}
@@ -143,8 +145,8 @@ class Chat:
         base = str(message.get("base") or "")
         self.result = replace(self.result, weights=Weights(path=str(message.get("folder")), kind=kind), base=base)
 
-    def show_picture(self, path: str) -> str:
-        """Show a picture, by its path on this machine, with the next prompt to all sides; return what it is, in words.
+    def attach_picture(self, path: str) -> str:
+        """Attach a picture, by its path on this machine, to the next prompt for all sides; return what it is, in words.
 
         TuiTrainError where it cannot be read.
         """
@@ -223,7 +225,7 @@ def _weights_request(run_result: RunResult) -> dict[str, Any]:
     weights = require_language_model(run_result)
     if weights.kind == "adapter" and not run_result.base:
         raise BadInput(f"the adapter in {visible(weights.path)} does not name its base model", "Name another run.")
-    return folder_request(weights)
+    return weights_folder_request(weights)
 
 
 def _parse_answer_end(side: ChatModelSide, message: dict[str, object]) -> AnswerEnd:

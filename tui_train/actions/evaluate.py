@@ -14,9 +14,9 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct, structs
 
-from tui_train.actions.host_result import host_of_result, require_path_on_host, result_candidates
+from tui_train.actions.host_result import host_of_result, require_path_on_host, result_folder_candidates
 from tui_train.actions.merge import require_language_model
-from tui_train.actions.result_child import ResultChild, folder_request, require_modules, training_python
+from tui_train.actions.result_child import ResultChild, require_modules, training_python, weights_folder_request
 from tui_train.base.app_paths import expand_home
 from tui_train.base.errors import BadInput, NotFound
 from tui_train.base.files import raising_cannot_write, write_atomically
@@ -36,7 +36,7 @@ Verdict = Literal["better", "worse", "no difference"]
 DEFAULT_ROW_COUNT = 200
 EVALUATIONS_FOLDER = "evaluations"
 _LENGTH_ARGUMENT = "--max_length="  # of TRL
-_HELD_OUT_FILE, _LEARNED_FILE = "data/test.jsonl", "data/train.jsonl"  # in a run's folder
+_HELD_OUT_FILE, _TRAINING_ROWS_FILE = "data/test.jsonl", "data/train.jsonl"  # in a run's folder
 _MAX_SILENCE_SECONDS = 1800.0  # loading reads many GB, and a long answer takes a CPU minutes
 _EQUAL_RELATIVE_TOLERANCE = 1e-4  # scores that differ by less are equal: two dtypes or devices round otherwise
 
@@ -93,7 +93,7 @@ class RowScores(Struct, frozen=True):
     other: SideScore
 
 
-class TaskFigure(Struct, frozen=True):
+class TaskMetric(Struct, frozen=True):
     """A figure of lm-eval over all documents of a task, for both sides."""
 
     name: str
@@ -112,7 +112,7 @@ class Evaluation(Struct, frozen=True, kw_only=True):
     """What is to be known of the comparison, empty for nothing."""
     tasks: tuple[str, ...] = ()
     """Tasks of lm-eval whose documents are the rows."""
-    figures: tuple[TaskFigure, ...] = ()
+    figures: tuple[TaskMetric, ...] = ()
     """What lm-eval reports of those."""
     weights: str = ""
     """The folder of the result, empty where it is not known."""
@@ -125,7 +125,7 @@ class Evaluation(Struct, frozen=True, kw_only=True):
         return sum(self._wins_of_unequal_rows) / len(self._wins_of_unequal_rows) if self._wins_of_unequal_rows else 0.5
 
     @property
-    def interval(self) -> tuple[float, float]:
+    def confidence_interval(self) -> tuple[float, float]:
         """Interval of 95 % of that share, by Wilson's formula with a correction for continuity."""
         count, better = len(self._wins_of_unequal_rows), sum(self._wins_of_unequal_rows)
         quantile = NormalDist().inv_cdf(1 - 0.025 / self.comparisons)
@@ -134,7 +134,7 @@ class Evaluation(Struct, frozen=True, kw_only=True):
         )
 
     @property
-    def equal_rows(self) -> int:
+    def equal_row_count(self) -> int:
         """Number of rows on which both sides are equal: as in a sign test, they say nothing of which is better."""
         return len(self.rows) - len(self._wins_of_unequal_rows)
 
@@ -145,7 +145,7 @@ class Evaluation(Struct, frozen=True, kw_only=True):
     @property
     def verdict(self) -> Verdict:
         """Verdict: a difference where the whole interval lies on one side of one half."""
-        low, high = self.interval
+        low, high = self.confidence_interval
         return "better" if low > 0.5 else "worse" if high < 0.5 else "no difference"
 
     @property
@@ -204,7 +204,7 @@ def evaluate_run(
         other_name=visible(options.earlier.result_name) if options.earlier else "base",
         rows=rows,
         usable_rows=told.usable or len(rows),
-        note="" if options.tasks else " ".join(_notes(run, options, told, kept.scores)),
+        note="" if options.tasks else " ".join(_evaluation_notes(run, options, told, kept.scores)),
         tasks=options.tasks,
         figures=told.figures(),
         weights=request.get("folder", ""),
@@ -220,7 +220,7 @@ def score(  # noqa: PLR0913, PLR0917 - what an evaluation is made of
     host: str,
     on_progress: Callable[[str, int, int], None],
     cancelled: Callable[[], bool] = lambda: False,
-) -> "tuple[ScoreFile, ToldByChild]":
+) -> "tuple[ScoreFile, ScoringMessageReader]":
     """Have a child score what a request names, and return all scores, which are kept as they come."""
     python = training_python(run, options.python, host)
     request |= {"device": python.device, "trusted": options.trusts_model_code}
@@ -234,7 +234,7 @@ def score(  # noqa: PLR0913, PLR0917 - what an evaluation is made of
     request |= {"after": {side: kept.last_number(side) for side in sides}}
     request |= {"cache": "" if host else str(kept.answers_folder)}
     child = ResultChild(python, "task_child.py" if options.tasks else "evaluate_child.py", request)
-    told = ToldByChild(len(sides))
+    told = ScoringMessageReader(len(sides))
     try:
         while (message := child.read_message(_MAX_SILENCE_SECONDS, cancelled))["event"] != "done":
             told.take(message, kept, on_progress)
@@ -243,7 +243,7 @@ def score(  # noqa: PLR0913, PLR0917 - what an evaluation is made of
     return kept, told
 
 
-class ToldByChild:
+class ScoringMessageReader:
     """What a child has told of an evaluation of some sides so far, besides scores."""
 
     def __init__(self, side_count: int) -> None:
@@ -267,10 +267,10 @@ class ToldByChild:
         elif message["event"] == "figures":
             self._figures_by_side[str(message["side"])] = msgspec.convert(message["figures"], dict[str, float])
 
-    def figures(self) -> tuple[TaskFigure, ...]:
+    def figures(self) -> tuple[TaskMetric, ...]:
         """Return the figures that both sides have."""
         result, other = (self._figures_by_side.get(side, {}) for side in ("result", "other"))
-        return tuple(TaskFigure(visible(name), result[name], other[name]) for name in result if name in other)
+        return tuple(TaskMetric(visible(name), result[name], other[name]) for name in result if name in other)
 
 
 def newest_stored_evaluation(run: RunFolder, weights: Weights) -> Evaluation | None:
@@ -306,14 +306,16 @@ def require_scored_rows(rows: Sequence[RowScores], scores: Sequence[SideScore]) 
         raise BadInput(f"no row could be scored{why}", "Name other rows: --data FILE")
 
 
-def odd_rows_note(scores: Sequence[SideScore]) -> str:
+def unscored_rows_note(scores: Sequence[SideScore]) -> str:
     """Return how many rows could not be scored, and why the first could not; empty where all could."""
     odd = {score.number: score.odd for score in reversed(scores) if score.odd}
     return f"{quantity(len(odd), 'row')} could not be scored: {visible(odd[min(odd)])}." if odd else ""
 
 
-def _notes(run: RunFolder, options: EvaluationOptions, told: ToldByChild, scores: Sequence[SideScore]) -> Iterator[str]:
-    if note := odd_rows_note(scores):
+def _evaluation_notes(
+    run: RunFolder, options: EvaluationOptions, told: ScoringMessageReader, scores: Sequence[SideScore]
+) -> Iterator[str]:
+    if note := unscored_rows_note(scores):
         yield note
     if options.by == "loss" and any(row.result.tokens != row.other.tokens for row in rows_scored_by_both(scores)):
         yield "The two models split text into different tokens; both losses are per token of the result's."
@@ -336,9 +338,9 @@ def _models_request(run: RunFolder, options: EvaluationOptions, host: str) -> di
     run_result = read_result(run)
     request: dict[str, Any] = {"base": run_result.base, "revision": run_result.revision, "earlier": None}
     if host:
-        request |= {"candidates": result_candidates(run), "talks": True}
+        request |= {"candidates": result_folder_candidates(run), "talks": True}
     else:
-        request |= folder_request(require_language_model(run_result))
+        request |= weights_folder_request(require_language_model(run_result))
     if options.earlier is not None:
         if host:
             raise BadInput(
@@ -346,7 +348,7 @@ def _models_request(run: RunFolder, options: EvaluationOptions, host: str) -> di
                 "Fetch both results first: tui-train fetch RUN",
             )
         earlier = read_result(options.earlier)
-        weights = folder_request(require_language_model(earlier))
+        weights = weights_folder_request(require_language_model(earlier))
         request["earlier"] = {**weights, "base": earlier.base, "revision": earlier.revision}
     elif not (host or run_result.base):
         raise BadInput("the base model of this run is not known", "Compare with an earlier run: --against RUN")
@@ -374,7 +376,7 @@ def rows_request(run: RunFolder, options: EvaluationOptions, host: str = "") -> 
         request["function"] = _absolute_function_path(kind[2], host)
     profile = run.read_profile() or Profile()
     request |= {"data": _data_files(run, options, host)}
-    request |= {"learned": _learned_files(run, profile, host) if options.data else []}
+    request |= {"learned": _training_row_files(run, profile, host) if options.data else []}
     request |= {
         "length": _trained_length(run) or profile.recipe.sequence_length or 0,
         "answers_only": profile.finetune.answers_only,
@@ -386,20 +388,20 @@ def _tasks_request(options: EvaluationOptions, host: str) -> dict[str, Any]:
     if options.data:
         raise BadInput("tasks have documents of their own", "Leave out --data, or --task.")
     metric = "" if options.by == "loss" else options.by
-    tasks = [_whole_task_path(task, host) for task in options.tasks]
+    tasks = [_absolute_task_path(task, host) for task in options.tasks]
     request: dict[str, Any] = {"by": metric or "task", "metric": metric, "tasks": tasks, "data": [], "function": ""}
     return request | {
         "count": options.row_count, "chat": options.chat_template, "from_folder": "" if host else str(Path.cwd())
     }  # fmt: skip
 
 
-def _whole_task_path(task: str, host: str) -> str:
+def _absolute_task_path(task: str, host: str) -> str:
     """Return a task's name as it is, its file or folder as a whole path."""
     is_name = "/" not in task and not task.endswith(".yaml")
-    return task if is_name else _whole_path(task, host, "Name a task, or the YAML file or folder of one: --task")
+    return task if is_name else _absolute_path(task, host, "Name a task, or the YAML file or folder of one: --task")
 
 
-def _whole_path(path: str, host: str, remedy: str) -> str:
+def _absolute_path(path: str, host: str, remedy: str) -> str:
     """Return the whole path of what is on a host (empty: this machine); NotFound with the remedy if it is not here."""
     if host:
         return require_path_on_host(path, host)
@@ -424,7 +426,7 @@ def _absolute_function_path(words: str, host: str) -> str:
     path, colon, name = words.rpartition(":")
     if not (path and colon and name.isidentifier()):
         raise BadInput(f"{visible(words)} names no function", "Give its file and name: --by function:score.py:score")
-    whole = _whole_path(path, host, "Name the file of the function.")
+    whole = _absolute_path(path, host, "Name the file of the function.")
     if not host and not Path(whole).is_file():
         raise NotFound(f"there is no file {visible(whole)}", "Name the file of the function.")
     return f"{whole}:{name}"
@@ -433,7 +435,7 @@ def _absolute_function_path(words: str, host: str) -> str:
 def _data_files(run: RunFolder, options: EvaluationOptions, host: str) -> list[str]:
     """Return the files with the rows: those that are named, else the held-out rows of the run."""
     if options.data:
-        return [_whole_path(path, host, "Name files that are there: --data FILE") for path in options.data]
+        return [_absolute_path(path, host, "Name files that are there: --data FILE") for path in options.data]
     held_out = _path_in_run(run, _HELD_OUT_FILE, host)
     if not host and not Path(held_out).is_file():
         why = f"{visible(run.name)} kept no rows for evaluations"
@@ -461,9 +463,9 @@ def _trained_length(run: RunFolder) -> int:
     return int(lengths[-1]) if lengths and lengths[-1].isdigit() else 0
 
 
-def _learned_files(run: RunFolder, profile: Profile, host: str) -> list[str]:
+def _training_row_files(run: RunFolder, profile: Profile, host: str) -> list[str]:
     """Return the files with the rows that a run trained on."""
-    prepared = _path_in_run(run, _LEARNED_FILE, host)
+    prepared = _path_in_run(run, _TRAINING_ROWS_FILE, host)
     return [prepared] if host or Path(prepared).is_file() else list(profile.trainer.data)
 
 
@@ -519,10 +521,10 @@ def _read_scores(file: Path) -> list[SideScore]:
 
 def rows_scored_by_both(scores: Sequence[SideScore]) -> tuple[RowScores, ...]:
     """Return the rows that both sides have scored."""
-    return paired_rows(scores, "result", "other")
+    return rows_scored_by_two_sides(scores, "result", "other")
 
 
-def paired_rows(scores: Sequence[SideScore], result: str, other: str) -> tuple[RowScores, ...]:
+def rows_scored_by_two_sides(scores: Sequence[SideScore], result: str, other: str) -> tuple[RowScores, ...]:
     """Return the rows that two sides have scored, as those of a result and of another."""
     # Two evaluations at once each keep a score of the same row.
     scored = [score for score in scores if not score.odd]
@@ -531,7 +533,7 @@ def paired_rows(scores: Sequence[SideScore], result: str, other: str) -> tuple[R
 
 
 def _file_states(path: Path, *, deep: bool) -> Iterator[tuple[str, int, int]]:
-    """Yield path, size and time of change of a file, or of the files in a folder, with `deep` also below it."""
+    """Yield path, size and modification time of a file, or of the files in a folder, with `deep` also below it."""
     with contextlib.suppress(OSError):
         for file in (path.rglob("*") if deep else path.iterdir()) if path.is_dir() else (path,):
             if file.is_file():

@@ -7,15 +7,15 @@ from msgspec import Struct
 from tui_train.actions.evaluate import (
     Evaluation,
     EvaluationOptions,
-    odd_rows_note,
-    paired_rows,
     require_scored_rows,
     rows_request,
+    rows_scored_by_two_sides,
     score,
+    unscored_rows_note,
 )
 from tui_train.actions.host_result import host_of_result
 from tui_train.actions.merge import require_language_model
-from tui_train.actions.result_child import folder_request
+from tui_train.actions.result_child import weights_folder_request
 from tui_train.base.errors import BadInput, NotFound, Unavailable
 from tui_train.base.text import grouped_digits, visible
 from tui_train.runner.run_folder.supervisor_plan import read_plan
@@ -66,8 +66,16 @@ def choose_checkpoint(
     if not steps:
         remedy = "How many a training keeps is its save_total_limit; those on a host: tui-train fetch RUN --checkpoints"
         raise NotFound(f"{name} kept no checkpoint besides its result", remedy)
-    sides = {_RESULT_SIDE: folder_request(own)} | {str(step): folder_request(each) for step, each in steps.items()}
-    request = {**folder_request(own), "base": result.base, "revision": result.revision, "earlier": None, "sides": sides}
+    sides = {_RESULT_SIDE: weights_folder_request(own)} | {
+        str(step): weights_folder_request(each) for step, each in steps.items()
+    }
+    request = {
+        **weights_folder_request(own),
+        "base": result.base,
+        "revision": result.revision,
+        "earlier": None,
+        "sides": sides,
+    }
     request |= rows_request(run, options)
     # The scores that are kept are those of these files.
     request["files"] = [[each.path, each.changed_at] for each in (own, *steps.values())]
@@ -75,7 +83,7 @@ def choose_checkpoint(
 
     def compared(result: int, other: int) -> Evaluation:
         name = f"step {grouped_digits(other)}" if other else "the result as it is"
-        rows = paired_rows(kept.scores, _side(result), _side(other))
+        rows = rows_scored_by_two_sides(kept.scores, _side_of_step(result), _side_of_step(other))
         pairs = len(sides) * (len(sides) - 1) // 2
         return Evaluation(by=request["by"], other_name=name, rows=rows, usable_rows=told.usable, comparisons=pairs)
 
@@ -88,8 +96,8 @@ def choose_checkpoint(
         if ours < theirs if both.is_by_loss else ours > theirs:
             best = step
     others = {other: compared(best, other) for other in (0, *steps) if other != best}
-    return CheckpointChoice(best=best, compared=others, note=odd_rows_note(kept.scores))
+    return CheckpointChoice(best=best, compared=others, note=unscored_rows_note(kept.scores))
 
 
-def _side(step: int) -> str:
+def _side_of_step(step: int) -> str:
     return str(step) if step else _RESULT_SIDE

@@ -31,7 +31,7 @@ _CONVERTER_NAME, _QUANTIZER_NAME = "convert_hf_to_gguf.py", "llama-quantize"
 _CONVERTER_MODULES = ("torch", "transformers", "sentencepiece")
 _SERVER_NAME = "llama-server"
 _BUILD_FOLDERS = ("build/bin", "")  # in a folder of llama.cpp
-_GET_LLAMA_CPP = "git clone --depth 1 https://github.com/ggml-org/llama.cpp ~/llama.cpp"
+_CLONE_LLAMA_CPP_COMMAND = "git clone --depth 1 https://github.com/ggml-org/llama.cpp ~/llama.cpp"
 _MAX_CONFIG_BYTES = 1 << 20
 _MAX_SILENCE_SECONDS = 7200.0  # writing a large model to a slow disk
 
@@ -139,7 +139,7 @@ class _Export(Struct, frozen=True):
                 "converter": converter,
                 "file": str(beside / name),
                 "type": CONVERTER_TYPES[0] if quantizer else weights_type,
-                "server": _find_built(_SERVER_NAME, options),
+                "server": _find_built_program(_SERVER_NAME, options),
                 "quantizer": quantizer,
                 "quantized_type": weights_type,
                 "ollama": options.server == "ollama",
@@ -198,27 +198,27 @@ def _find_converter(llama_cpp: str) -> str:
     if llama_cpp:
         named = expand_home(llama_cpp).absolute() / _CONVERTER_NAME
         if not named.is_file():
-            raise NotFound(f"there is no {visible(str(named))}", f"Get llama.cpp: {_GET_LLAMA_CPP}")
+            raise NotFound(f"there is no {visible(str(named))}", f"Get llama.cpp: {_CLONE_LLAMA_CPP_COMMAND}")
         return str(named)
     at_home = Path.home() / "llama.cpp" / _CONVERTER_NAME
     found = shutil.which(_CONVERTER_NAME) or (str(at_home) if at_home.is_file() else "")
     if not found:
         raise NotFound(
             f"llama.cpp's {_CONVERTER_NAME} is not on PATH and not in ~/llama.cpp",
-            f"Get it: {_GET_LLAMA_CPP}; or name its folder: --llama-cpp FOLDER",
+            f"Get it: {_CLONE_LLAMA_CPP_COMMAND}; or name its folder: --llama-cpp FOLDER",
         )
     return found
 
 
 def _find_quantizer(options: ExportModelOptions) -> str:
-    if not (found := _find_built(_QUANTIZER_NAME, options)):
+    if not (found := _find_built_program(_QUANTIZER_NAME, options)):
         why = f"{options.weights_type} needs llama.cpp's {_QUANTIZER_NAME}, which is not built here"
         remedy = f"Build it: cmake -B build && cmake --build build -t {_QUANTIZER_NAME}, in llama.cpp; or --type q8_0"
         raise NotFound(why, remedy)
     return found
 
 
-def _find_built(name: str, options: ExportModelOptions) -> str:
+def _find_built_program(name: str, options: ExportModelOptions) -> str:
     """Return a built program of llama.cpp, in its folder or on PATH; empty where there is none."""
     root = expand_home(options.llama_cpp).absolute() if options.llama_cpp else Path.home() / "llama.cpp"
     built = (root / folder / name for folder in _BUILD_FOLDERS)

@@ -42,7 +42,7 @@ def _is_training_python_here(run: RunFolder) -> bool:
     return isinstance(named, str) and bool(inode_and_size(Path(named))[0])
 
 
-def result_candidates(run: RunFolder) -> list[list[str]]:
+def result_folder_candidates(run: RunFolder) -> list[list[str]]:
     """Return the folders on the host where a run's final weights may be, and those of its newest checkpoint."""
     place, report = read_remote_location(run.path), read_host_report(run.path)
     output = str(run.plan().get("output") or "output")

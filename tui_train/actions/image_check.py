@@ -6,7 +6,7 @@ from tui_train.base.text import size_text, visible
 from tui_train.facts.machine import container_images
 from tui_train.facts.machine.child_process import ChildResult
 from tui_train.facts.types import ContainerImage, Toolchain
-from tui_train.places.host_questions import run_command_on
+from tui_train.places.host_questions import make_command_runner
 from tui_train.setup.machine.container import card_options
 
 _MAX_ANSWER_SECONDS = 60.0
@@ -43,8 +43,8 @@ def check_image(
 
     It is looked at on `host`, empty for this machine. Takes up to minutes, so never on a screen's thread.
     """
-    run = run_command_on(host)
-    image = container_images.read_image(engine, image_name, run)
+    run = make_command_runner(host)
+    image = container_images.probe_image(engine, image_name, run)
     if image.missing:
         fetch = "" if engine == "apptainer" else f": {engine} pull {image_name}"
         return ImageCheckResult(image=image, wrong=(f"the image is not on {host or 'this machine'}{fetch}",))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from msgspec import Struct, structs
 
-from tui_train.actions.host_result import host_of_result, require_path_on_host, result_candidates
+from tui_train.actions.host_result import host_of_result, require_path_on_host, result_folder_candidates
 from tui_train.actions.result_child import ResultChild, training_python
 from tui_train.base.app_paths import expand_home
 from tui_train.base.errors import AlreadyExists, BadInput, NotFound, TuiTrainError, Unavailable
@@ -114,7 +114,7 @@ def merge_adapter(
     with ExitStack() as held:
         if host:
             target = into = require_path_on_host(folder, host)
-            request |= {"candidates": result_candidates(run), "keeps_base": bool(options.base_model)}
+            request |= {"candidates": result_folder_candidates(run), "keeps_base": bool(options.base_model)}
         else:
             adapter, path = require_loadable_weights(run_result), require_new_folder(folder)
             _refuse_unmergeable(adapter, base)

@@ -6,7 +6,13 @@ import msgspec
 
 from tui_train.base.errors import BadInput, TuiTrainError, Unavailable
 from tui_train.base.text import visible
-from tui_train.facts.models.hub import HubCache, HubConfig, cache_model_config, hub_variables, query_hub_model_config
+from tui_train.facts.models.hub import (
+    HubCache,
+    HubModelConfig,
+    cache_model_config,
+    hub_variables,
+    query_hub_model_config,
+)
 from tui_train.facts.types import Facts
 from tui_train.places.profile_facts import read_profile_model_shape
 from tui_train.profile.types import Profile
@@ -45,7 +51,7 @@ def fetch_model_config(profile: Profile, hub: HubCache, model_id: str) -> Path:
     return cache_model_config(hub_variables(profile), model_id, revision, found)
 
 
-def _fetch_refusal_error(model_id: str, endpoint: str, answer: HubConfig) -> TuiTrainError:
+def _fetch_refusal_error(model_id: str, endpoint: str, answer: HubModelConfig) -> TuiTrainError:
     message = f"config.json of {model_id} was not fetched: {answer.problem}"
     if answer.refusal == "unreachable":
         return Unavailable(f"{message} ({endpoint})", "Check the network, or name another Hub in HF_ENDPOINT.")

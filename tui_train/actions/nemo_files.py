@@ -76,7 +76,7 @@ def prepare_nemo_data(
     work = _working_folder(data)
     question_file = work / "question.json"
     resumes = _has_exact_content(question_file, question)
-    files_to_prepare(data, force=force)
+    prepared_files_to_write(data, force=force)
     if work.exists() and not resumes:
         if not question_file.is_file():
             remedy = "Remove that folder, or name another --out."
@@ -91,7 +91,7 @@ def prepare_nemo_data(
     return result
 
 
-def files_to_prepare(data: NemoTextToPrepare, *, force: bool) -> tuple[Path, ...]:
+def prepared_files_to_write(data: NemoTextToPrepare, *, force: bool) -> tuple[Path, ...]:
     """Return the files that a preparation writes; CannotWrite where one is there, unless `force` or it resumes."""
     files = tuple(path for file in bin_file_by_split(data).values() for path in (file, file.with_suffix(".idx")))
     resumes = _has_exact_content(_working_folder(data) / "question.json", _preparation_request(data))
@@ -177,7 +177,7 @@ def _run_nemo_program(
     on_progress: Callable[[NemoChildProgress], None] = lambda _progress: None,
 ) -> NemoChildProgress:
     """Run one of this package's programs in a Python, pass on its progress, return its last line."""
-    memory = child_memory_limit.loading_memory_limit(request.values(), uses_cuda=False)
+    memory = child_memory_limit.memory_limit_for_loading(request.values(), uses_cuda=False)
     with tempfile.TemporaryDirectory(prefix="tui-train-") as folder:
         quiet = {"NEMORUN_HOME": folder, "PYTHONWARNINGS": "ignore", "PYTHONUNBUFFERED": "1", "HF_HUB_OFFLINE": "1"}
         with closing(SentProgram("", interpreter, f"nemo/{program}", request, quiet, memory_limit=memory)) as child:

@@ -72,7 +72,7 @@ class HashedDataFile(Struct, frozen=True):
     why_not_hashed: str = ""
 
 
-class PublishAnswer(Struct, frozen=True, kw_only=True):
+class PublishChildReport(Struct, frozen=True, kw_only=True):
     """What the child found: versions, the written card, the base's licence, and what the Hub has.
 
     `kind` and `problem` say why the Hub cannot be used; empty where it can.
@@ -114,9 +114,9 @@ class Publication:
         self.weights: Weights = require_loadable_weights(self.result)
         self.base, self.revision = _base_on_hub(self.result, options.base)
         self._folder = Path(self.weights.path)
-        names = _sent_names(self.weights)
+        names = _sent_file_names(self.weights)
         self._refuse_links_out_of_folder([*names, CARD_FILE])
-        self._replaced = _texts_without_paths(self._folder, names, self.weights, self.base)
+        self._replaced = _configs_with_base_on_hub(self._folder, names, self.weights, self.base)
         self.files = tuple(PublishedFile(name, self._sent_size(name)) for name in names)
         self.left_out = tuple(sorted({path.name for path in self._folder.iterdir()} - {*names, CARD_FILE}))
         python = training_python(run, options.python, needs="huggingface_hub")
@@ -192,10 +192,10 @@ class Publication:
             "private": not self.options.public,
         }
 
-    def _read_answer(self) -> PublishAnswer:
+    def _read_answer(self) -> PublishChildReport:
         message = self._child.read_message(_MAX_LOOK_SILENCE_SECONDS, self._cancelled)
         try:
-            return msgspec.convert(message, type_prepared_for_msgspec(PublishAnswer))
+            return msgspec.convert(message, type_prepared_for_msgspec(PublishChildReport))
         except msgspec.ValidationError as error:
             raise Unavailable(f"the Hub sent an invalid answer: {visible(str(error))}", "Try again later.") from None
 
@@ -228,7 +228,7 @@ def _base_on_hub(result: RunResult, named: str) -> tuple[str, str]:
     return (result.base, result.revision) if hub_cache.is_valid_model_id(result.base) else ("", "")
 
 
-def _sent_names(weights: Weights) -> list[str]:
+def _sent_file_names(weights: Weights) -> list[str]:
     """Return the files that are sent: the weights and what belongs to them, by their names, and nothing else ever."""
     folder = Path(weights.path)
     config = ADAPTER_CONFIG_FILE if weights.kind == "adapter" else MODEL_CONFIG_FILE
@@ -238,12 +238,12 @@ def _sent_names(weights: Weights) -> list[str]:
 
 def copy_model_files(weights: Weights, into: Path) -> None:
     """Copy what belongs to a model, and nothing else, into a new folder."""
-    for name in _sent_names(weights):
+    for name in _sent_file_names(weights):
         (into / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(Path(weights.path, name), into / name)
 
 
-def _texts_without_paths(folder: Path, names: list[str], weights: Weights, base: str) -> dict[str, str]:
+def _configs_with_base_on_hub(folder: Path, names: list[str], weights: Weights, base: str) -> dict[str, str]:
     """Return the configurations that name the base by a path of this machine, with its id on the Hub instead.
 
     BadInput for an adapter whose base has none: nobody could load it.

@@ -16,13 +16,13 @@ from tui_train.base.errors import BadInput, NoAnswer, TuiTrainError, Unavailable
 from tui_train.base.files import inode_and_size
 from tui_train.base.text import display_path, visible
 from tui_train.channel.session import machine_name
-from tui_train.facts.machine.child_memory_limit import loading_memory_limit
+from tui_train.facts.machine.child_memory_limit import memory_limit_for_loading
 from tui_train.facts.machine.child_process import CHILDREN_CANCELLED_EVENT
 from tui_train.facts.models import hub
 from tui_train.runs.results.weights import Weights
 from tui_train.runs.run_folders import RunFolder
 
-_PRINT_MISSING_MODULES = """
+_MISSING_MODULES_CODE = """
 import importlib.util, json, sys
 print(json.dumps([name for name in sys.argv[1:] if importlib.util.find_spec(name) is None]))
 """
@@ -55,7 +55,7 @@ def training_python(
 
     Unavailable where it cannot be started; of a host, that is told by the start.
     """
-    plan, damage = run.read_plan()
+    plan, damage = run.plan_and_damage()
     if damage:
         raise BadInput(f"{visible(run.name)} has no valid plan: {damage}", "Name another run.")
     if plan.get("container") and not python:
@@ -84,7 +84,7 @@ def require_modules(python: str, modules: tuple[str, ...], needs: str, install: 
 
     `needs` says for what (`{}`: the missing ones), and `install` is their package where it is named otherwise.
     """
-    done = subprocess.run([python, "-c", _PRINT_MISSING_MODULES, *modules, "pip"], capture_output=True, check=False)
+    done = subprocess.run([python, "-c", _MISSING_MODULES_CODE, *modules, "pip"], capture_output=True, check=False)
     with contextlib.suppress(msgspec.DecodeError):
         missing = msgspec.json.decode(done.stdout or b"[]", type=list[str])
         if lacked := [name for name in missing if name != "pip"]:
@@ -103,7 +103,9 @@ class ResultChild(SentProgram):
     ) -> None:
         """Start it; what is wrong with it is told by its first answer."""
         # How large the models of a host are is not known here.
-        limit = 0 if python.host else loading_memory_limit(_model_folders(request), uses_cuda=python.device == "cuda")
+        limit = (
+            0 if python.host else memory_limit_for_loading(_model_folders(request), uses_cuda=python.device == "cuda")
+        )
         super().__init__(
             python.host, python.python, f"result/{program}", request, python.environment,
             has_stdin=has_stdin, into=into, memory_limit=limit,
@@ -134,7 +136,7 @@ class ResultChild(SentProgram):
             raise
 
 
-def folder_request(weights: Weights) -> dict[str, Any]:
+def weights_folder_request(weights: Weights) -> dict[str, Any]:
     """Return how a child is told of a model or an adapter that is on this machine."""
     return {"folder": weights.path, "adapter": weights.kind == "adapter"}
 

@@ -30,7 +30,7 @@ _MAX_RUNS = 100
 # Of other sections a value may need another look at the machine.
 _ALLOWED_KEY_PREFIXES = ("recipe.", "finetune.")
 _ARGUMENT_NAME_PATTERN = re.compile("--?[A-Za-z][^\\s=]*")
-_REMEDY = "Write it as recipe.seed=1,2,3, or as --lr=1e-4,2e-4 for an argument of the script."
+_ARRAY_SYNTAX_REMEDY = "Write it as recipe.seed=1,2,3, or as --lr=1e-4,2e-4 for an argument of the script."
 
 
 class ArrayMember(msgspec.Struct, frozen=True):
@@ -70,7 +70,7 @@ def prepare_members(profile: Profile, array: str, facts: Facts) -> tuple[ArrayMe
         raise BadInput(f"{len(values)} values are too many at a time", f"Name at most {_MAX_RUNS}.")
     profiles = [_profile_with_edit(profile, key, value, array) for value in values if value]
     if len(profiles) < len(values) or any(each in profiles[:number] for number, each in enumerate(profiles)):
-        raise BadInput(f"{visible(array)}: a value is missing or there twice", _REMEDY)
+        raise BadInput(f"{visible(array)}: a value is missing or there twice", _ARRAY_SYNTAX_REMEDY)
     # Each waits for its turn, so what uses the GPUs now is in nobody's way.
     facts = facts if facts.scheduler else facts_as_if_gpus_idle(facts)
     return tuple(
@@ -109,7 +109,7 @@ def _profile_with_edit(profile: Profile, key: str, value: str, array: str) -> Pr
     else:
         if not _ARGUMENT_NAME_PATTERN.fullmatch(option):
             message = f"{visible(array)}: only a value of recipe or finetune, or an argument, differs in an array"
-            raise BadInput(message, _REMEDY)
+            raise BadInput(message, _ARRAY_SYNTAX_REMEDY)
         words.append(f"{key}={value}")
     return fields.profile_with_value(profile, "trainer.arguments", tuple(words))
 
@@ -131,7 +131,7 @@ def _prepare_member(profile: Profile, facts: Facts, varied: str, values: Sequenc
 
 def _chosen_recipe_key_of_argument(setup: Setup, argument: str) -> str:
     """Return the chosen key of the recipe whose value an argument of the script sets, empty if there is none."""
-    if setup.recipe_problem:
+    if setup.preset_error:
         return ""
     chosen = set(fields.chosen_keys(setup.profile))
     for name, key in KEY_BY_PLACEHOLDER.items():

@@ -18,7 +18,7 @@ from tui_train.profile.hosts import host_address
 _SENT_PROGRAM_FOLDERS = ("result", "data", "nemo")
 
 
-def sent_program_files() -> dict[str, str]:
+def sent_program_texts() -> dict[str, str]:
     """Return the text of each file of the programs that are sent to a host, by its path there."""
     programs = resources.files("tui_train").joinpath("programs")
     return {
@@ -51,7 +51,7 @@ class SentProgram:
         self.host, self._memory_limit = host, memory_limit
         self._cancelled: Callable[[], bool] = lambda: False
         question = {
-            "do": "program", "files": sent_program_files(), "entry": entry, "python": python, "request": request,
+            "do": "program", "files": sent_program_texts(), "entry": entry, "python": python, "request": request,
             "variables": variables or {}, "has_stdin": has_stdin, "into": into, "memory_limit": memory_limit,
         }  # fmt: skip
         self._session = Session(host_address(host), question, stays_open=has_stdin, is_cancelled=self._is_cancelled)

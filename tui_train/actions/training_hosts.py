@@ -39,7 +39,7 @@ def training_hosts_question(profile: Profile, facts: Facts, named_place: Place) 
         return None
     setup = Setup(profile, facts)
     toolchain = setup.toolchain
-    if setup.recipe_problem or toolchain is None:
+    if setup.preset_error or toolchain is None:
         return None
     # In a container trains the Python of the image.
     python = toolchain.python if profile.container.engine == "none" else ""

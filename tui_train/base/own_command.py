@@ -20,7 +20,7 @@ COMMAND_NAMES = (
 _COMMAND_PATTERN = re.compile(rf"(?<![\w./-]){PROGRAM_NAME}(?= (?:{'|'.join(COMMAND_NAMES)}|--?[a-z]+)\b)")
 
 
-def with_own_command(text: str) -> str:
+def with_runnable_commands(text: str) -> str:
     """Return a text whose commands of this program can be typed as they stand."""
     return _COMMAND_PATTERN.sub(lambda _: own_command(), text)
 

@@ -99,7 +99,7 @@ def find_possible_secret_arguments(
         name, equals, value = word.partition("=")
         if not (equals and _OPTION_NAME_PATTERN.fullmatch(name)):
             name, value = previous_option, word
-        certain = _is_surely_secret(name, value, is_command=is_command)
+        certain = _secret_certainty(name, value, is_command=is_command)
         if certain is not None:
             yield PossibleSecretArgument(
                 name,
@@ -110,8 +110,8 @@ def find_possible_secret_arguments(
         previous_option = word if word.startswith("-") and not equals else ""
 
 
-def _is_surely_secret(name: str, value: str, *, is_command: bool) -> bool | None:
-    """Return whether an argument surely is a secret; None where nothing speaks for it."""
+def _secret_certainty(name: str, value: str, *, is_command: bool) -> bool | None:
+    """Return whether an argument is a secret for sure (True) or possibly (False); None where nothing speaks for it."""
     bare_name = name.lstrip("-+~")
     if has_surely_secret_format(value, is_command=is_command):
         return True

@@ -9,7 +9,7 @@ from pathlib import Path
 from tui_train.runner.system.safe_text import visible
 
 __all__ = [
-    "as_sentence",
+    "capitalised",
     "display_path",
     "duration_text",
     "grouped_digits",
@@ -76,7 +76,7 @@ def quantity(number: int, singular: str, plural: str = "") -> str:
     return f"{number} {singular if number == 1 else plural or singular + 's'}"
 
 
-def as_sentence(message: str) -> str:
+def capitalised(message: str) -> str:
     """Return a message as a sentence begins, with a capital."""
     first_word, _, _ = message.partition(" ")
     return message[:1].upper() + message[1:] if first_word in _WORDS_CAPITALIZED_AS_FIRST else message

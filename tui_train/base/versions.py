@@ -10,7 +10,7 @@ from packaging.version import Version
 
 def is_at_least_or_unknown(version: str | None, minimum: str) -> bool:
     """Return whether a version is `minimum` or newer; an unreadable one counts as new."""
-    release = _release_numbers(version or "")
+    release = _release_version(version or "")
     return release is None or release >= Version(minimum)
 
 
@@ -21,17 +21,17 @@ def is_known_older(version: str | None, minimum: str) -> bool:
 
 def is_known_at_least(version: str | None, minimum: str) -> bool:
     """Return whether a version is known and is `minimum` or newer."""
-    return _release_numbers(version or "") is not None and is_at_least_or_unknown(version, minimum)
+    return _release_version(version or "") is not None and is_at_least_or_unknown(version, minimum)
 
 
 def major_version(version: str | None) -> int | None:
     """Return the first number of a version, None if unreadable."""
-    release = _release_numbers(version or "")
+    release = _release_version(version or "")
     return release.major if release else None
 
 
 @functools.lru_cache(maxsize=256)
-def _release_numbers(version: str) -> Version | None:
+def _release_version(version: str) -> Version | None:
     """Return the release numbers of a version, without pre-release and build parts."""
     try:
         return Version(Version(version).base_version)

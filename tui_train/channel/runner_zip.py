@@ -10,7 +10,7 @@ _PACKAGE_FOLDER = Path(__file__).parents[1]
 
 
 @cache
-def runner_modules() -> dict[str, str]:
+def runner_texts() -> dict[str, str]:
     """Return the text of each file in the zip, by its path there; the binding of NVIDIA's driver is one of them."""
     paths = sorted((_PACKAGE_FOLDER / "runner").rglob("*.py"))
     names = (
@@ -28,6 +28,6 @@ def runner_zip() -> bytes:
     """Return the zip of readable modules, the same bytes each time it is made."""
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as made:
-        for name, text in runner_modules().items():
+        for name, text in runner_texts().items():
             made.writestr(zipfile.ZipInfo(name), text, zipfile.ZIP_DEFLATED)
     return packed.getvalue()

@@ -22,7 +22,7 @@ from typing import IO, Any, TypeVar
 from tui_train.base.errors import NoAnswer, Unavailable
 from tui_train.base.parse import Unparsable, parse_json_as
 from tui_train.base.text import visible
-from tui_train.channel.runner_zip import runner_modules, runner_zip
+from tui_train.channel.runner_zip import runner_texts, runner_zip
 from tui_train.channel.ssh import ssh_command_prefix
 from tui_train.runner.compiled import RUNNER_MISSING_LINE, RUNNER_READY_LINE
 from tui_train.runner.machines.ssh import (
@@ -66,8 +66,8 @@ class Session:
     ) -> None:
         """Start ssh: all is to come `within_seconds`, and never nothing for `silence_seconds` (None: a minute).
 
-        `asking_host`: see `start_command`. The pieces of `stdin_data` follow the question, and where it `stays_open`
-        what is sent later.
+        `asking_host`: see `answering_python_command`. The pieces of `stdin_data` follow the question, and where it
+        `stays_open` what is sent later.
         """
         self._asking_host = asking_host
         self.host, self._question, self._stdin_data = host, question, stdin_data
@@ -80,7 +80,7 @@ class Session:
         self._asked = self._heard = False
         try:
             self._child = subprocess.Popen(
-                start_command(host, asking_host),
+                answering_python_command(host, asking_host),
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0,
                 start_new_session=True,
             )  # fmt: skip
@@ -145,7 +145,7 @@ class Session:
 
     def failure_text(self) -> str:
         """Return what ssh, or the shell at its other end, said last, what it means, and whether to log in."""
-        return login_advice(self.host, self._read_errors(), self._asking_host or "")
+        return login_advice(self.host, self._read_stderr(), self._asking_host or "")
 
     def incomplete_answer_error(self) -> NoAnswer:
         """Return why the answer has ended before it was whole."""
@@ -153,7 +153,7 @@ class Session:
         remedy = "Log in once, or set up a key (ssh-copy-id)." if LOGIN_COMMAND in text else self._remedy
         return NoAnswer(f"{self.name} did not answer: {text}", remedy)
 
-    def _read_errors(self) -> bytes:
+    def _read_stderr(self) -> bytes:
         said = b""
         with suppress(NoAnswer):
             while len(said) < _MAX_PIECE_BYTES and (piece := self._read_pipe(self._stderr, _STDERR_WAIT_SECONDS)):
@@ -239,7 +239,7 @@ def machine_name(host: str) -> str:
     return visible(host) or "this machine"
 
 
-def start_command(host: str, asking_host: str | None = None) -> Sequence[str]:
+def answering_python_command(host: str, asking_host: str | None = None) -> Sequence[str]:
     """Return what starts the Python that answers for a host (empty: this machine).
 
     With an `asking_host` (empty: this machine) it is reached as a training there reaches the others.
@@ -281,6 +281,6 @@ def _starter_and_question_bytes(question: Mapping[str, Any]) -> bytes:
 
 @cache
 def _starter_code() -> bytes:
-    text = f"{runner_modules()['runner/compiled.py']}\nsys.exit(answer_question(sys.stdin.buffer, sys.stdout.buffer))\n"
+    text = f"{runner_texts()['runner/compiled.py']}\nsys.exit(answer_question(sys.stdin.buffer, sys.stdout.buffer))\n"
     too_old = 'sys.exit("python3 there is %d.%d: 3.8 or newer is needed" % sys.version_info[:2])'
     return f"exec({text!a}) if sys.version_info >= (3, 8) else {too_old}\n".encode()

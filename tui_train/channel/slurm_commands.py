@@ -20,7 +20,7 @@ class CommandResult(Struct, frozen=True):
     error: str = ""
 
     @property
-    def last_line(self) -> str:
+    def last_error_text(self) -> str:
         """The last line that it said as an error, or that it took too long; safe to show."""
         return visible(last_error_line(self.code, self.error)[:300])
 
@@ -50,8 +50,8 @@ def run_slurm_command(host: str, command: Sequence[str], input_text: str = "") -
     program, place = command[0], f" on {visible(host)}" if host else ""
     login = f"ssh {host} " if host else ""
     if result.code is None:
-        raise NoAnswer(f"{program}{place} gave {result.last_line}", f"Check `{visible(login)}scontrol ping`.")
+        raise NoAnswer(f"{program}{place} gave {result.last_error_text}", f"Check `{visible(login)}scontrol ping`.")
     if result.code == NOT_FOUND_EXIT_CODE:
         remedy = f"Name a login node of the cluster, one on which `{visible(login)}{program} --version` works."
-        raise Unavailable(f"{program} cannot be started{place}: {result.last_line}", remedy)
+        raise Unavailable(f"{program} cannot be started{place}: {result.last_error_text}", remedy)
     return result

@@ -259,7 +259,7 @@ CHECKS: tuple[CheckFunction, ...] = (
 
 def find_problems(setup: Setup) -> tuple[Finding, ...]:
     """Return all findings: first the errors that forbid a plan, then those that forbid only a start here."""
-    if problem := setup.recipe_problem:
+    if problem := setup.preset_error:
         name = Profile().trainer.preset
         change = Change(f"preset {name}", "the chosen one cannot be used", (("trainer.preset", name),))
         key = "trainer.preset"
@@ -296,7 +296,7 @@ def _is_default_after_change(key: str, value: FieldValue, changed: Profile, setu
     if section != "recipe" or value is None or not get_field(key).optional or get_value(setup.profile, key) is None:
         return False
     without = make_setup(profile_with_value(changed, key, None), setup.facts)
-    value_after = None if without.recipe_problem else without.effective_values.get(name)
+    value_after = None if without.preset_error else without.effective_values.get(name)
     return value_after is not None and value_after.value == value and is_unset_by_user(value_after)
 
 

@@ -8,7 +8,7 @@ import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
 from tui_train.base.errors import TuiTrainError
-from tui_train.base.own_command import with_own_command
+from tui_train.base.own_command import with_runnable_commands
 from tui_train.base.text import visible
 from tui_train.checks.finding import Finding
 from tui_train.cli.group import CHANGE_VERBS, DRY_RUN_KEY, JSON_KEY, MEANING_BY_EXIT_CODE
@@ -60,12 +60,12 @@ def joined_type(name: str, *parts: type, **more: Any) -> type[Struct]:
 
 def is_dry_run() -> bool:
     """Tell whether the command that runs is to change nothing."""
-    return bool(_meta().get(DRY_RUN_KEY))
+    return bool(_context_meta().get(DRY_RUN_KEY))
 
 
 def answers_in_json() -> bool:
     """Tell whether the command that runs answers a program, which can be asked nothing."""
-    return bool(_meta().get(JSON_KEY))
+    return bool(_context_meta().get(JSON_KEY))
 
 
 def confirm(question: str, refusal: TuiTrainError, *, yes: bool) -> None:
@@ -79,7 +79,7 @@ def confirm(question: str, refusal: TuiTrainError, *, yes: bool) -> None:
 
 def announce_changes(**changes: tuple[str, ...]) -> None:
     """Note what is changed now, in place of what was noted before; in a dry run print it and end the command."""
-    meta = _meta()
+    meta = _context_meta()
     noted = Changes(dry_run=is_dry_run(), findings=meta.get(_FINDINGS_KEY, ()), **changes)
     meta[_CHANGES_KEY] = noted
     if not noted.dry_run:
@@ -92,31 +92,31 @@ def announce_changes(**changes: tuple[str, ...]) -> None:
 
 def note_findings(findings: tuple[Finding, ...]) -> None:
     """Note what was found in the plan that a command is about to start, for its answer."""
-    _meta()[_FINDINGS_KEY] = findings
+    _context_meta()[_FINDINGS_KEY] = findings
 
 
 def were_changes_announced() -> bool:
     """Tell whether a command came as far as to change something."""
-    return _CHANGES_KEY in _meta()
+    return _CHANGES_KEY in _context_meta()
 
 
 def print_changes() -> None:
     """Print as JSON what was changed, unless something else was answered."""
-    if not _meta().get(ANSWERED_KEY):
-        print_json(_meta().get(_CHANGES_KEY, Changes(dry_run=is_dry_run())))
+    if not _context_meta().get(ANSWERED_KEY):
+        print_json(_context_meta().get(_CHANGES_KEY, Changes(dry_run=is_dry_run())))
 
 
 def print_error(message: str, remedy: str, exit_code: int) -> None:
     """Print an error as JSON."""
     why = MEANING_BY_EXIT_CODE.get(exit_code, "what this exit code of the command means")
-    findings = _meta().get(_FINDINGS_KEY, ())
-    error, fix = (with_own_command("\n".join(map(visible, text.split("\n")))) for text in (message, remedy))
+    findings = _context_meta().get(_FINDINGS_KEY, ())
+    error, fix = (with_runnable_commands("\n".join(map(visible, text.split("\n")))) for text in (message, remedy))
     print_json(ErrorAnswer(error=error, why=why, fix=fix, exit_code=exit_code, findings=findings))
 
 
 def print_refusal(exit_code: int) -> None:
     """Print as JSON why a command ended with an exit code and no other answer: for the findings of its plan."""
-    first = next((each for each in _meta().get(_FINDINGS_KEY, ()) if each.level == "error"), None)
+    first = next((each for each in _context_meta().get(_FINDINGS_KEY, ()) if each.level == "error"), None)
     message = first.message if first else MEANING_BY_EXIT_CODE.get(exit_code, f"ended with exit code {exit_code}")
     print_error(message, first.remedy if first else "See what was printed on stderr.", exit_code)
 
@@ -126,7 +126,7 @@ def _dry_run_lines(changes: Changes) -> list[str]:
     return found or ["nothing would be changed"]
 
 
-def _meta() -> dict[str, Any]:
+def _context_meta() -> dict[str, Any]:
     """Return what is noted of the command that runs; of none, when a function is called by itself, nothing is kept."""
     context = click.get_current_context(silent=True)
     return context.meta if context else {}

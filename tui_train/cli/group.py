@@ -40,7 +40,7 @@ CHANGE_VERBS = ("writes", "removes", "starts", "stops", "sends")
 # Under these names a command's context knows how it was called.
 DRY_RUN_KEY, JSON_KEY = "tui_train.dry_run", "tui_train.json"
 # Words that other tools have for what a command does here.
-_WORDS_BY_COMMAND = {
+_SYNONYMS_BY_COMMAND = {
     "attach": "open view watch",
     "env": "envs install venv",
     "export-model": "convert gguf quantize",
@@ -55,7 +55,7 @@ _WORDS_BY_COMMAND = {
     "stop": "abort cancel end kill",
     "try": "chat",
 }
-COMMAND_BY_WORD = {word: command for command, words in _WORDS_BY_COMMAND.items() for word in words.split()}
+COMMAND_BY_SYNONYM = {word: command for command, words in _SYNONYMS_BY_COMMAND.items() for word in words.split()}
 # What changes something, and has no answer of its own, answers that.
 _CHANGES_ANSWER = "tui_train.cli.answers:Changes"
 
@@ -82,7 +82,7 @@ SET_OPTION = click.option(
 PROFILE_ARGUMENT = click.argument("profile", shell_complete=lazy_completer("profiles"))
 RUN_ARGUMENT = click.argument("run", shell_complete=lazy_completer("runs"))
 RUNS_ARGUMENT = click.argument("runs", nargs=-1, required=True, metavar="RUN...", shell_complete=lazy_completer("runs"))
-FILE_TYPE = click.Path(path_type=Path)
+PATH_PARAMETER_TYPE = click.Path(path_type=Path)
 YES_OPTION = click.option("--yes", "-y", is_flag=True, help="Remove without asking.")
 
 
@@ -97,7 +97,7 @@ def _note_in_context(key: str) -> Callable[[click.Context, click.Parameter, bool
 JSON_OPTION = click.option("--json", "as_json", is_flag=True, help="Print JSON.", callback=_note_in_context(JSON_KEY))
 
 
-class _KnownToPrograms:
+class _DescribedForPrograms:
     """What a program has to know of a command beside its parameters: `tui-train spec` prints it.
 
     `reads`, and what it `writes`, `removes`, `starts`, `stops` and `sends` (CHANGE_VERBS), in a few words; `only_with`
@@ -132,7 +132,7 @@ class _KnownToPrograms:
         self.dry_run_answer = dry_run_answer if self.has_dry_run else ""
 
 
-class Command(_KnownToPrograms, click.Command):
+class Command(_DescribedForPrograms, click.Command):
     """A command; where it has no answer of its own, or in a dry run, it prints as JSON what it changes."""
 
     def __init__(self, *arguments: Any, **attributes: Any) -> None:
@@ -168,7 +168,7 @@ class Command(_KnownToPrograms, click.Command):
         ctx.exit(ended)
 
 
-class Group(_KnownToPrograms, click.Group):
+class Group(_DescribedForPrograms, click.Group):
     """Commands of one name; without one of them a command itself."""
 
     command_class = Command
@@ -196,7 +196,7 @@ _JSON_PARAMETER = click.Option(
 )
 
 
-class _CommandGroup(Group):
+class _RootGroup(Group):
     """Commands with the exit codes of MEANING_BY_EXIT_CODE instead of click's."""
 
     group_class = Group
@@ -222,13 +222,13 @@ class _CommandGroup(Group):
             ctx.exit(0)
         except (KeyboardInterrupt, click.Abort):
             click.echo(err=True)
-            self._answer_refusal(ctx, 130)
+            self._print_refusal_as_json(ctx, 130)
             ctx.exit(130)
         except (click.exceptions.Exit, SystemExit) as end:
-            self._answer_refusal(ctx, end.exit_code if isinstance(end, click.exceptions.Exit) else end.code)
+            self._print_refusal_as_json(ctx, end.exit_code if isinstance(end, click.exceptions.Exit) else end.code)
             raise
 
-    def _answer_refusal(self, ctx: click.Context, code: int | str | None) -> None:
+    def _print_refusal_as_json(self, ctx: click.Context, code: int | str | None) -> None:
         """Tell a program why a command ends with an exit code and without another answer."""
         from tui_train.cli.printing import ANSWERED_KEY
 
@@ -269,7 +269,7 @@ def machine_options(
     """
 
     def add_options(command: Callable[..., None]) -> Callable[..., None]:
-        @click.option("--machine", metavar="FILE", type=FILE_TYPE, help=machine_help)
+        @click.option("--machine", metavar="FILE", type=PATH_PARAMETER_TYPE, help=machine_help)
         @host_option(host_help)
         @click.option("--slurm", is_flag=True, help=slurm_help)
         @functools.wraps(command)
@@ -286,7 +286,7 @@ def machine_options(
 
 
 @click.group(
-    cls=_CommandGroup,
+    cls=_RootGroup,
     invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -361,5 +361,5 @@ def _nearest_known_word(error: click.UsageError) -> str:
         if key and any("--set" in parameter.opts for parameter in error.ctx.command.params):
             return f"--set {key}=VALUE"
     unknown_command = getattr(error, "command_name", "") if error.ctx and error.ctx.command is cli else ""
-    command = COMMAND_BY_WORD.get(unknown_command.lower(), "")
+    command = COMMAND_BY_SYNONYM.get(unknown_command.lower(), "")
     return command or next(iter(getattr(error, "possibilities", None) or ()), "")

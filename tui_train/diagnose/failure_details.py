@@ -11,7 +11,7 @@ import msgspec
 from tui_train.base.parse import type_prepared_for_msgspec
 from tui_train.base.text import duration_text, size_text
 from tui_train.checks.trainer.module_packages import PIP_PACKAGE_BY_MODULE
-from tui_train.diagnose.traceback_lines import class_that_was_made
+from tui_train.diagnose.traceback_lines import class_refusing_argument
 from tui_train.diagnose.types import TRACEBACK_REMEDY_PREFIX, LogLine, Signature
 
 # A traceback's chain stands before an error, and lists of what differs after it.
@@ -64,39 +64,39 @@ def matching_detail_and_values(
         if match := pattern.search(text):
             values = {name: value for name, value in match.groupdict().items() if value}
             if values.get("function") in _CONSTRUCTORS:
-                made = class_that_was_made(lines, failure_line, values.get("argument", "").strip("'"))
+                made = class_refusing_argument(lines, failure_line, values.get("argument", "").strip("'"))
                 values["function"] = made or values["function"]
             derive = _VALUE_DERIVER_BY_FAILURE.get(signature.failure)
             return entry, {**values, **(derive(values) if derive else {})}
     return None
 
 
-def _capped_number_value(values: dict[str, str], name: str) -> int:
+def _capped_number(values: dict[str, str], name: str) -> int:
     text = values.get(name, "")
     return min(int(text), _MAX_NUMBER) if text.isdecimal() and len(text) < 16 else 0
 
 
-def _cuda_version_value(values: dict[str, str]) -> dict[str, str]:
+def _cuda_version_values(values: dict[str, str]) -> dict[str, str]:
     """Return 11040, as CUDA counts its versions, as 11.4."""
-    version = _capped_number_value(values, "found")
+    version = _capped_number(values, "found")
     return {"found": f"{version // 1000}.{version % 1000 // 10}"} if version >= 1000 else {}
 
 
 def _fitting_batch_size_values(values: dict[str, str]) -> dict[str, str]:
     """Return the product that the batch should be, or the multiples nearest to it."""
     if "micro" in values:
-        parts = [_capped_number_value(values, name) for name in ("micro", "accumulation", "world")]
+        parts = [_capped_number(values, name) for name in ("micro", "accumulation", "world")]
         return {"product": str(math.prod(parts))}
-    batch = _capped_number_value(values, "batch") * max(1, _capped_number_value(values, "world"))
-    divisor = _capped_number_value(values, "of") * max(1, _capped_number_value(values, "devices"))
+    batch = _capped_number(values, "batch") * max(1, _capped_number(values, "world"))
+    divisor = _capped_number(values, "of") * max(1, _capped_number(values, "devices"))
     if not divisor:
         return {}
     below = batch // divisor * divisor
     return {"nearest": f"{below} or {below + divisor}" if below else str(divisor)}
 
 
-def _wait_time_value(values: dict[str, str]) -> dict[str, str]:
-    ms = _capped_number_value(values, "ms")
+def _wait_time_values(values: dict[str, str]) -> dict[str, str]:
+    ms = _capped_number(values, "ms")
     return {"waited": duration_text(ms / 1000), "seconds": str(ms // 1000)} if ms >= 1000 else {}
 
 
@@ -118,22 +118,22 @@ def _differing_size_values(values: dict[str, str]) -> dict[str, str]:
     return {"what": what, "theirs": differ[0][0], "own": differ[0][1]}
 
 
-def _package_to_install_value(values: dict[str, str]) -> dict[str, str]:
+def _package_to_install_values(values: dict[str, str]) -> dict[str, str]:
     """Return what to install, where the package is one that trainings use; a name from a log alone is none."""
     name = re.sub(r"[-_]+", "-", values.get("package", "")).lower()
     limit = values.get("limit", "").replace(" ", "")
     return {"install": f"'{PIP_PACKAGE_BY_MODULE[name]}{limit}'"} if name in PIP_PACKAGE_BY_MODULE and limit else {}
 
 
-def _requested_size_value(values: dict[str, str]) -> dict[str, str]:
-    asked = _capped_number_value(values, "bytes")
+def _requested_size_values(values: dict[str, str]) -> dict[str, str]:
+    asked = _capped_number(values, "bytes")
     return {"asked": size_text(asked)} if asked else {}
 
 
 _BYTES_BY_UNIT = {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 
 
-def _memory_note_value(values: dict[str, str]) -> dict[str, str]:
+def _memory_note_values(values: dict[str, str]) -> dict[str, str]:
     """Return what stands out where enough memory was free, or more was requested than there is."""
     asked, free, total = (
         float(number) * _BYTES_BY_UNIT[unit]
@@ -151,7 +151,7 @@ def _memory_note_value(values: dict[str, str]) -> dict[str, str]:
     return {}
 
 
-def _needed_torch_build_value(values: dict[str, str]) -> dict[str, str]:
+def _needed_torch_build_values(values: dict[str, str]) -> dict[str, str]:
     """Return which torch has code for a GPU of a compute capability."""
     number = int(re.sub(r"\D", "", values.get("capability", ""))[:4] or 0)
     if number >= 100:
@@ -194,7 +194,7 @@ _ARGUMENTS_MOVED_TO_CONFIG = frozenset({
 })  # fmt: skip
 
 
-def _argument_replacement_value(values: dict[str, str]) -> dict[str, str]:
+def _argument_replacement_values(values: dict[str, str]) -> dict[str, str]:
     """Return by what an argument is replaced, where that is known."""
     name, function = values.get("argument", ""), values.get("function", "")
     trainer = re.match(r"(SFT|DPO|KTO|Reward|GRPO|ORPO|CPO)Trainer\b", function)
@@ -205,15 +205,15 @@ def _argument_replacement_value(values: dict[str, str]) -> dict[str, str]:
 
 
 _VALUE_DERIVER_BY_FAILURE: dict[str, Callable[[dict[str, str]], dict[str, str]]] = {
-    "cuda_driver_too_old": _cuda_version_value,
-    "cuda_oom": _memory_note_value,
-    "no_kernel_image": _needed_torch_build_value,
+    "cuda_driver_too_old": _cuda_version_values,
+    "cuda_oom": _memory_note_values,
+    "no_kernel_image": _needed_torch_build_values,
     "batch_config": _fitting_batch_size_values,
-    "collective_timeout": _wait_time_value,
-    "nccl_timeout": _wait_time_value,
-    "rendezvous_timeout": _wait_time_value,
+    "collective_timeout": _wait_time_values,
+    "nccl_timeout": _wait_time_values,
+    "rendezvous_timeout": _wait_time_values,
     "checkpoint_mismatch": _differing_size_values,
-    "import_mismatch": _package_to_install_value,
-    "host_alloc_failed": _requested_size_value,
-    "api_mismatch": _argument_replacement_value,
+    "import_mismatch": _package_to_install_values,
+    "host_alloc_failed": _requested_size_values,
+    "api_mismatch": _argument_replacement_values,
 }

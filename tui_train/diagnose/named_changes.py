@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from tui_train.base.errors import BadInput
 from tui_train.checks import find_problems
-from tui_train.checks.trainer.module_packages import project_folder_of_module, python_path_change
+from tui_train.checks.trainer.module_packages import add_to_pythonpath_change, project_folder_of_module
 from tui_train.checks.trainer.script import USE_TORCHRUN_CHANGE, one_process_change
 from tui_train.diagnose import refused_arguments
 from tui_train.diagnose.broken_loss import stabilizing_change
@@ -178,10 +178,10 @@ def _learn_whole_conversations(profile: Profile, _evidence: Evidence) -> Change 
     return Change("learn from whole conversations", "needs no marks", (("finetune.answers_only", False),))
 
 
-def _put_project_on_python_path(profile: Profile, evidence: Evidence) -> Change | None:
+def _put_project_on_pythonpath(profile: Profile, evidence: Evidence) -> Change | None:
     missing = (match[1] for line in reversed(evidence.lines) if (match := _MISSING_MODULE_PATTERN.search(line.text)))
     name = next(missing, "")
-    return python_path_change(profile, name, project_folder_of_module(name, evidence.script_source))
+    return add_to_pythonpath_change(profile, name, project_folder_of_module(name, evidence.script_source))
 
 
 def _use_torchrun(profile: Profile, _evidence: Evidence) -> Change | None:
@@ -213,7 +213,7 @@ _CHANGE_MAKER_BY_NAME: dict[str, Callable[[Profile, Evidence], Change | None]] =
     "no_quantization": _replace_qlora_by_lora,
     "torchrun": _use_torchrun,
     "one_process": _use_one_process,
-    "python_path": _put_project_on_python_path,
+    "python_path": _put_project_on_pythonpath,
     "whole_conversations": _learn_whole_conversations,
     "leave_out": refused_arguments.refused_arguments_change,
 }

@@ -45,7 +45,7 @@ _ADVICE_PATTERN = re.compile(
     r"(?i)\b(?:please|must|should|needs?|required?|requires|use|using|set|pass|try|install|ensure|make sure|specify"
     r"|provide|choose|instead)\b"
 )
-_LIMIT_PATTERN = re.compile(
+_UNSUPPORTED_PATTERN = re.compile(
     r"(?i)\b(?:cannot|can.t|only (?:supports?|works?|available|possible|allowed|implemented|for|with)|unsupported"
     r"|not (?:yet )?(?:supported|implemented|allowed|available|compatible|possible)"
     r"|(?:does|do)(?:n.t| not) (?:yet )?(?:support|work|allow)|incompatible|unimplemented|exclusive)\b"
@@ -68,10 +68,10 @@ _CPU_OOM_REMEDY = (
 _BLAMELESS_FRAME_PATTERN = re.compile(
     r'/lib(?:64)?/python\d[\d.]*/(?!(?:site|dist)-packages)|"<|, in __(?:get|del)attr__$'
 )
-_MODEL_CODE = "transformers_modules"
+_MODEL_CODE_PACKAGE = "transformers_modules"
 _TITLE_BY_LIBRARY = {
     "llamafactory": "LLaMA-Factory", "megatron": "Megatron", "peft": "PEFT", "trl": "TRL",
-    _MODEL_CODE: "transformers_modules (the model's own code)",
+    _MODEL_CODE_PACKAGE: "transformers_modules (the model's own code)",
 }  # fmt: skip
 _MODEL_CODE_REMEDY = (
     "The model's repository brings this code (trust_remote_code), and it was written for another transformers: install "
@@ -151,8 +151,8 @@ def _traceback_remedy_and_values(
         at = "; your code calls it at {place}" if "raiser" in values and _is_place_own(values) else ", at {place}"
         return f"Do what {{adviser}} says{at if 'place' in values else ''}.", said
     if "limited" in values:
-        return _limit_remedy(values), said
-    if values.get("library") == _MODEL_CODE and _VERSION_ERROR_PATTERN.match(values.get("message", "")):
+        return _unsupported_use_remedy(values), said
+    if values.get("library") == _MODEL_CODE_PACKAGE and _VERSION_ERROR_PATTERN.match(values.get("message", "")):
         return _MODEL_CODE_REMEDY, said
     if stage:
         return stage.remedy, said
@@ -166,7 +166,7 @@ def _is_place_own(values: dict[str, str]) -> bool:
     return not library_of_file(values["own_file"])
 
 
-def _limit_remedy(values: dict[str, str]) -> str:
+def _unsupported_use_remedy(values: dict[str, str]) -> str:
     """Return how to do without what a library cannot do."""
     at = " at {place}" if "place" in values else ""
     update = "" if values.get("library", "") in _SELDOM_WRONG_LIBRARIES else _update_command(values)
@@ -197,7 +197,7 @@ def _update_command(values: dict[str, str]) -> str:
 def _fitting_versions_remedy(values: dict[str, str]) -> str:
     """Return how a library is made to fit the one that it calls."""
     caller, called = values["calling_library"], _called_library(values)
-    if caller == _MODEL_CODE:
+    if caller == _MODEL_CODE_PACKAGE:
         return _MODEL_CODE_REMEDY
     if called in {"", caller} and caller in _LIBRARIES_ON_TRANSFORMERS:
         called = "transformers"
@@ -248,7 +248,7 @@ def _raiser_and_place_values(lines: Sequence[LogLine], error_line: LogLine) -> d
         values.get("library") == "torch" and _COMPILED_ERROR_PATTERN.match(error_line.text)
     )
     if is_refusal and not _LOOKUP_ERROR_PATTERN.match(error_line.text):
-        forms = (("adviser", _ADVICE_PATTERN), ("limited", _LIMIT_PATTERN), ("expecting", _EXPECTATION_PATTERN))
+        forms = (("adviser", _ADVICE_PATTERN), ("limited", _UNSUPPORTED_PATTERN), ("expecting", _EXPECTATION_PATTERN))
         values |= {name: title for name, pattern in forms if pattern.search(error_line.text)}
     if code and not code.lstrip().startswith("raise"):
         values["code"] = code.strip()[:_MAX_QUOTED_CODE_LENGTH]

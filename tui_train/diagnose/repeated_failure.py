@@ -57,7 +57,7 @@ def _have_files_changed_since(run: RunFolder, since_time: float | None) -> bool:
     """Return whether the script, its config file or launch.sh was written after a time."""
     if (profile := run.read_profile()) is None:
         return True
-    for path in filter(None, (str(run.script), profile.trainer.script, profile.trainer.config)):
+    for path in filter(None, (str(run.launch_script), profile.trainer.script, profile.trainer.config)):
         try:
             if since_time is None or os.stat(path).st_mtime > since_time:  # noqa: PTH116 - answers for a path of any length
                 return True

@@ -23,7 +23,7 @@ from tui_train.diagnose.traceback_lines import (
     STACK_HEADER,
     direct_cause_line,
     phase_of_traceback_before,
-    user_mistake_start_index,
+    user_mistake_start_line_number,
 )
 from tui_train.diagnose.types import Diagnosis, Evidence, LogLine, Signature
 from tui_train.facts.types import Facts
@@ -31,7 +31,7 @@ from tui_train.profile.changes import Change
 from tui_train.profile.types import Profile
 from tui_train.runner.logs.memory_failure import error_to_blame_for_end, torchrun_root_cause
 from tui_train.runner.logs.memory_holders import largest_other_holder
-from tui_train.runner.logs.tracebacks import OTHER_ERROR_KIND, read_errors
+from tui_train.runner.logs.tracebacks import OTHER_ERROR_KIND, parse_errors
 
 _FRAME_BEGIN_PATTERN = re.compile(r'\s+File "')
 # From here on a signature is a verdict from outside of the training.
@@ -245,7 +245,7 @@ def _deciding_error_line(hits: list[SignatureHit], evidence: Evidence) -> tuple[
         return None, False
     # As the reader of errors tells ranks apart.
     texts = [line.text if line.rank is None else f"[rank{line.rank}]: {line.text}" for line in evidence.lines]
-    last = error_to_blame_for_end(texts, read_errors(texts))
+    last = error_to_blame_for_end(texts, parse_errors(texts))
     if last is None or last.kind != OTHER_ERROR_KIND:
         return None, False
     return evidence.lines[last.line_index], last.uncaught
@@ -265,7 +265,7 @@ def _without_reports_before_mistake(
     hits: list[SignatureHit], lines: Sequence[LogLine], end: LogLine
 ) -> list[SignatureHit]:
     """Leave out what was only reported before a mistake in the user's own code ended that process."""
-    begin = user_mistake_start_index(lines, end)
+    begin = user_mistake_start_line_number(lines, end)
     if begin is None:
         return hits
     raised = {

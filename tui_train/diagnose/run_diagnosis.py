@@ -129,7 +129,7 @@ def _run_evidence(run: RunFolder, status: RunStatus, settings: _RunSettings) -> 
     attempt, plan = status.attempts[-1], _planned_ranks(run)
     profile, preset, document = settings.profile, settings.preset, settings.document
     output = profile.trainer.output if profile and profile.trainer.output else str(run.path / "output")
-    machine = _machine_of_last_attempt(run, status, output)
+    machine = _last_attempt_machine_evidence(run, status, output)
     code = attempt.exit_code if attempt.exit_code is not None and attempt.exit_code >= 0 else None
     # What its end by a signal has written is no failure.
     code = 0 if status.state == "stopped" or may_training_still_write(status) else code
@@ -157,7 +157,7 @@ def _run_evidence(run: RunFolder, status: RunStatus, settings: _RunSettings) -> 
         if attempt.resumed
         else 0,
         eval_batch=blocked_fallbacks.eval_batch_of_file_or_preset(preset, document) if preset else 0,
-        script_source=script_source.read_source(script) if script else None,
+        script_source=script_source.read_script_source(script) if script else None,
         preset=preset,
     )
 
@@ -191,8 +191,8 @@ def _source_lines_around(file: Path, number: int, ended: float) -> tuple[tuple[i
     return tuple((at, visible(line.expandtabs(4))) for at, line in enumerate(shown, first))
 
 
-def _machine_of_last_attempt(run: RunFolder, status: RunStatus, output: str) -> JournalEvent | MachineEvidence:
-    """Return the machine on which the last attempt failed, as its supervisor saw it.
+def _last_attempt_machine_evidence(run: RunFolder, status: RunStatus, output: str) -> JournalEvent | MachineEvidence:
+    """Return the evidence of the machine on which the last attempt failed, as its supervisor saw it.
 
     One that was lost with its supervisor, or is of an earlier version, is looked at now where it ran here.
     """

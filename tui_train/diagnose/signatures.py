@@ -1,4 +1,4 @@
-"""SIGNATURES: how each failure shows in a log, read from signatures.toml and the table of what tells a full card."""
+"""How each failure shows in a log: the signatures of signatures.toml, and the table of what tells a full card."""
 
 import functools
 import re

@@ -116,7 +116,7 @@ def cloned_library(file: str) -> str:
     return ""
 
 
-def class_that_was_made(lines: Sequence[LogLine], error_line: LogLine, argument: str) -> str:
+def class_refusing_argument(lines: Sequence[LogLine], error_line: LogLine, argument: str) -> str:
     """Return the class whose constructor refused an argument, where the code names it; empty where it does not."""
     frames = reversed(frames_before(lines, error_line))
     for text in (text for frame in frames for text in reversed(frame.code) if "(" in text):
@@ -166,8 +166,8 @@ def _parse_frame(text: str) -> TracebackFrame | None:
     return TracebackFrame(match["file"], match["line"], match["function"] or "") if match else None
 
 
-def user_mistake_start_index(lines: Sequence[LogLine], end: LogLine) -> int | None:
-    """Return the line at which the traceback of a plain mistake in the user's own code begins, None for other errors.
+def user_mistake_start_line_number(lines: Sequence[LogLine], end: LogLine) -> int | None:
+    """Return the number of the line where the traceback of a plain mistake in the user's code begins; None for others.
 
     Of a chain of tracebacks it is the first.
     """

@@ -22,8 +22,8 @@ def answer_file(folder: Path, key: bytes) -> Path:
     return folder / f"{content_digest(key)}.json"
 
 
-def file_size_and_time(path: Path) -> tuple[str, int, int]:
-    """Return path, size and time of change (ns) of a file; -1 and 0 where there is none."""
+def path_size_and_mtime(path: Path) -> tuple[str, int, int]:
+    """Return path, size and modification time (ns) of a file; -1 and 0 where there is none."""
     with suppress(OSError, ValueError):
         status = path.stat()
         return str(path), status.st_size, status.st_mtime_ns
@@ -32,7 +32,7 @@ def file_size_and_time(path: Path) -> tuple[str, int, int]:
 
 def package_folder_sizes_and_times(python: str) -> list[tuple[str, int, int]]:
     """Return the states of the folders of a Python's packages, which an installation changes."""
-    return sorted(file_size_and_time(folder) for folder in Path(python).parent.parent.glob("lib/python3*/*-packages"))
+    return sorted(path_size_and_mtime(folder) for folder in Path(python).parent.parent.glob("lib/python3*/*-packages"))
 
 
 def load_cached_answer(path: Path) -> bytes | None:
@@ -58,6 +58,6 @@ def store_answer(path: Path, content: bytes) -> None:
 def remove_oldest_answers(folder: Path, max_count: int = MAX_CACHED_ANSWERS) -> None:
     """Remove the oldest of too many answers in a folder."""
     with suppress(OSError):
-        files = sorted((file_size_and_time(file)[2], file) for file in folder.glob("*.json"))
+        files = sorted((path_size_and_mtime(file)[2], file) for file in folder.glob("*.json"))
         for _, file in files[:-max_count]:
             file.unlink(missing_ok=True)

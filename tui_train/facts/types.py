@@ -333,7 +333,7 @@ class ScriptSource(Struct, frozen=True, kw_only=True):
     ignores_unknown_arguments: bool = False
     """It goes on with arguments that it does not know."""
     rank_line: int = 0
-    """The line that fails without `rank`."""
+    """The line that fails without `rank_name`."""
     rank_name: str = ""
     """The variable or the function of a launcher that it needs."""
     no_process_group: bool = False
@@ -491,7 +491,7 @@ class Facts(Struct, frozen=True, kw_only=True):
     has_sbatch: bool = False
     """sbatch is on the other machine."""
     communication: dict[str, Examination] = {}
-    """Tests of the communication, by Setup.communication_key."""
+    """Tests of the communication, by Setup.communication_test_key."""
 
     @property
     def host(self) -> str:

@@ -22,7 +22,7 @@ def choose_launcher(
     able: list[LauncherName] = [
         name
         for name, launcher in LAUNCHERS.items()
-        if (strategy == "ddp" or strategy in launcher.shards)
+        if (strategy == "ddp" or strategy in launcher.sharding_strategies)
         and (processes == 1 or launcher.starts_several_processes)
         and (machines == 1 or launcher.starts_on_several_machines)
     ]
@@ -38,4 +38,4 @@ def capable_launchers_text(is_able: Callable[[type[Launcher]], bool]) -> str:
 
 def launchers_supporting(strategy: Strategy) -> tuple[LauncherName, ...]:
     """Return the launchers that shard a model by a strategy."""
-    return tuple(name for name, launcher in LAUNCHERS.items() if strategy in launcher.shards)
+    return tuple(name for name, launcher in LAUNCHERS.items() if strategy in launcher.sharding_strategies)

@@ -36,7 +36,7 @@ class Accelerate(Launcher):
     description = "one process per device; can shard models"
     starts_several_processes = True
     starts_on_several_machines = True
-    shards: ClassVar[frozenset[Strategy]] = frozenset({"fsdp2", "zero1", "zero2", "zero3"})
+    sharding_strategies: ClassVar[frozenset[Strategy]] = frozenset({"fsdp2", "zero1", "zero2", "zero3"})
     needs = ("accelerate",)
     reads_config = True
     sets_precision = True

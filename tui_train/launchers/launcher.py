@@ -46,8 +46,8 @@ class Launcher:
 
     Several processes find RANK, LOCAL_RANK, WORLD_SIZE and LOCAL_WORLD_SIZE in their environment.
 
-    `starts_several_processes`, `starts_on_several_machines`: it can; `allows_uneven`:
-    another number of them on each. `shards` are the sharding strategies that it supports, `needs` the packages that the
+    `starts_several_processes`, `starts_on_several_machines`: it can; `allows_uneven_processes`:
+    another number of them on each. `sharding_strategies` are those that it supports, `needs` the packages that the
     training Python must have.
     `reads_config`: it reads the user's accelerate config. `sets_precision`: it passes the precision to scripts.
     `takes_address_as_arguments`: it ignores MASTER_ADDR and MASTER_PORT. `sets_ranks`: a single process finds them too.
@@ -58,8 +58,8 @@ class Launcher:
     description: ClassVar[str]
     starts_several_processes: ClassVar[bool] = False
     starts_on_several_machines: ClassVar[bool] = False
-    allows_uneven: ClassVar[bool] = False
-    shards: ClassVar[frozenset[Strategy]] = frozenset()
+    allows_uneven_processes: ClassVar[bool] = False
+    sharding_strategies: ClassVar[frozenset[Strategy]] = frozenset()
     needs: ClassVar[tuple[str, ...]] = ()
     reads_config: ClassVar[bool] = False
     sets_precision: ClassVar[bool] = False

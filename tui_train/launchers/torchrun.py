@@ -21,7 +21,7 @@ class Torchrun(Launcher):
     description = "one process per device; part of PyTorch"
     starts_several_processes = True
     starts_on_several_machines = True
-    allows_uneven = True
+    allows_uneven_processes = True
     takes_address_as_arguments = True
     sets_ranks = True
     starts_nemo_recipes = True

@@ -31,7 +31,7 @@ _EVALUATIONS_PER_TRAINING = 5
 def make_setup(profile: Profile, facts: Facts) -> Setup:
     """Return what the profile means on this machine, with the defaults that follow from its data."""
     first = Setup(profile, facts)
-    if first.recipe_problem:
+    if first.preset_error:
         return first
     if by_data := _answer_and_evaluation_defaults(first):
         first = first.with_defaults(by_data)

@@ -51,7 +51,7 @@ def estimate_memory(model: ModelDimensions, settings: MemorySettings) -> MemoryE
             ("temporaries", sums.casts_forward + sums.gathered),
         ),
     )
-    backward = [_make_phase("backward", (*persistent, *parts)) for parts in sums.parts_by_backward_moment()]
+    backward = [_make_phase("backward", (*persistent, *parts)) for parts in sums.parts_at_backward_moments()]
     step = _make_phase(
         "optimizer step", (*persistent, ("gradients", sums.gradients), ("temporaries", sums.step_temporaries))
     )
@@ -257,7 +257,7 @@ class _PhaseMemoryParts:
             + (3 if model.has_gated_mlp else 2) * settings.compute_value_bytes * model.ffn_width_per_token
         )
 
-    def parts_by_backward_moment(self) -> tuple[tuple[tuple[str, float], ...], ...]:
+    def parts_at_backward_moments(self) -> tuple[tuple[tuple[str, float], ...], ...]:
         """Return the parts of the backward pass at the loss, in the first layer, in the last, and at its end."""
         model, settings = self.model, self.settings
         recomputed = self.layer if settings.checkpoints_activations else 0

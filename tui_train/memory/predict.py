@@ -1,4 +1,4 @@
-"""predict(): the memory estimate of a profile, whether it fits, and what would change that."""
+"""predict_memory(): the memory estimate of a profile, whether it fits, and what would change that."""
 
 from collections.abc import Iterable
 
@@ -121,7 +121,7 @@ def _pools_with_known_free_memory(device: str, gpus: Iterable[Gpu], machine: Mac
 
 def _pool_verdict(estimated: MemoryEstimate, place: MemoryPool, setup: Setup, *, expandable: bool) -> MemoryVerdict:
     several = place.is_gpu and setup.world_size > 1
-    processes = 1 if place.is_gpu else setup.first_machine_processes
+    processes = 1 if place.is_gpu else setup.first_machine_process_count
     reserved_total_bytes = reserved_bytes(estimated, several_processes=several, expandable=expandable) * processes
     return judge_memory(
         estimated.peak_phase.total_bytes * processes,

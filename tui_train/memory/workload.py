@@ -9,7 +9,7 @@ from msgspec import Struct, structs
 
 from tui_train.base.versions import is_at_least_or_unknown
 from tui_train.facts.data.data_use import have_images
-from tui_train.facts.models.dimensions import ModelDimensions, dimensions_by_name
+from tui_train.facts.models.dimensions import ModelDimensions, find_known_dimensions
 from tui_train.facts.types import YamlDocument
 from tui_train.memory.trainer_conventions import (
     adapter_dtype,
@@ -100,7 +100,7 @@ def _loaded_model_workload(setup: Setup) -> MemoryWorkload:
         )
     model_folder = facts.models.get(name)
     folder = (model_folder.path or name) if model_folder and model_folder.dimensions else ""
-    model = (model_folder.dimensions if model_folder else None) or dimensions_by_name(name)
+    model = (model_folder.dimensions if model_folder else None) or find_known_dimensions(name)
     if model is None:
         problem = model_folder.problem if model_folder else ""
         fetchable = not problem and hub_cache.is_valid_model_id(name)
@@ -322,7 +322,7 @@ def _nemo_workload(setup: Setup) -> MemoryWorkload:
     nemo, recipe = profile.nemo, profile.recipe
     if nemo_trainer.gpus_per_model_copy(nemo, setup.nemo_flavour) > 1:
         return MemoryWorkload(why_unknown="tensor, pipeline and context parallel are not modelled")
-    model = dimensions_by_name(nemo.recipe)
+    model = find_known_dimensions(nemo.recipe)
     if model is None:
         return MemoryWorkload(
             why_unknown="the model size of this recipe is unknown" if nemo.recipe else "set a recipe (nemo.recipe)"

@@ -40,7 +40,7 @@ from tui_train.runner.system.safe_open import open_folder
 from tui_train.runs.remote_run import (
     HOST_REPORT_FILE_NAME,
     PLACE_FILE_NAME,
-    START_FILE,
+    UNCONFIRMED_START_FILE_NAME,
     RunLocation,
     is_output_in_shared_run_folder,
     local_output_folder,
@@ -53,8 +53,8 @@ from tui_train.runs.status import read_status
 _CHECKPOINT_NAME_PATTERN = r"checkpoint-\d+"
 # What a run folder has of its own, by names that an output folder of the user's may have as well.
 _RESERVED_FILE_NAMES = frozenset({
-    LAUNCH_SCRIPT_FILE_NAME, PLAN_JSON_FILE_NAME, PROFILE_FILE_NAME, PLACE_FILE_NAME, HOST_REPORT_FILE_NAME, START_FILE,
-    FETCH_MARK_FILE, RUNNER_ZIP_FILE_NAME, "supervisor",
+    LAUNCH_SCRIPT_FILE_NAME, PLAN_JSON_FILE_NAME, PROFILE_FILE_NAME, PLACE_FILE_NAME, HOST_REPORT_FILE_NAME,
+    UNCONFIRMED_START_FILE_NAME, FETCH_MARK_FILE, RUNNER_ZIP_FILE_NAME, "supervisor",
 })  # fmt: skip
 # Files that are named as known: the others come again.
 _MAX_FILES_NAMED_AS_KNOWN = 1 << 14
@@ -365,15 +365,15 @@ def _make_overwrite_guard(run_folder: Path, target: Path) -> Callable[[str], Non
         for part in ("", *Path(name).parts[:-1]):
             path /= part
             if os.path.lexists(path) and (path.is_symlink() or not path.is_dir()):
-                raise _not_fetched_error(path)
+                raise _overwrite_refused_error(path)
         path /= Path(name).name
         if os.path.lexists(path) and _fetch_list_entry(path, name) not in known:
-            raise _not_fetched_error(path)
+            raise _overwrite_refused_error(path)
 
     return refuse
 
 
-def _not_fetched_error(path: Path) -> AlreadyExists:
+def _overwrite_refused_error(path: Path) -> AlreadyExists:
     message = f"{visible(str(path))} was not fetched, or was changed since: it is not replaced"
     return AlreadyExists(message, "Move that file or folder away, then fetch again.")
 

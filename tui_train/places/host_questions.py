@@ -308,15 +308,15 @@ def ask_removal(
 
     `asking_host` is the one from which that host is reached, by its name there.
     """
-    _ask_at_length(place, {"do": "drop", "ended": ended}, asking_host, within_seconds=within_seconds)
+    _ask_with_heartbeats(place, {"do": "drop", "ended": ended}, asking_host, within_seconds=within_seconds)
 
 
 def ask_removable_size(place: RunLocation) -> int:
     """Return the bytes that a run's folder takes on its host; Unavailable where it cannot be removed there."""
-    return _ask_at_length(place, {"do": "size"}, within_seconds=_MAX_SIZE_SECONDS).size
+    return _ask_with_heartbeats(place, {"do": "size"}, within_seconds=_MAX_SIZE_SECONDS).size
 
 
-def _ask_at_length(
+def _ask_with_heartbeats(
     place: RunLocation,
     question: Mapping[str, Any],
     asking_host: str | None = None,
@@ -331,6 +331,6 @@ def _ask_at_length(
     return answer
 
 
-def run_command_on(host: str) -> Callable[[Sequence[str], float], ChildResult]:
+def make_command_runner(host: str) -> Callable[[Sequence[str], float], ChildResult]:
     """Return a function that runs a command on a host within so many seconds; empty for this machine."""
     return partial(remote.run_on_machine, host_address(host)) if host else run_child

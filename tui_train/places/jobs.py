@@ -33,7 +33,7 @@ _IMPOSSIBLE_REASON_PATTERN = re.compile(
     r"|(Assoc|QOS)Max\w+Per(Job|Node)(Limit)?|QOSMin\w+"
 )
 # What lists the limit; the empty text is the beginning of any.
-_LIMIT_COMMANDS_BY_REASON = (
+_REASON_PREFIXES_AND_COMMANDS = (
     ("QOS", "sacctmgr show qos"),
     ("Assoc", "sacctmgr show assoc"),
     ("", "scontrol show partition"),
@@ -44,10 +44,10 @@ def dry_run_job(script_text: str, host: str = "") -> None:
     """Ask `sbatch --test-only` whether Slurm would take a job; Unavailable where it refuses it."""
     done = run_slurm_command(host, ("sbatch", "--test-only"), script_text)
     if is_controller_down(done.error):
-        raise NoAnswer(f"the job was not submitted: {done.last_line}", controller_remedy(host))
+        raise NoAnswer(f"the job was not submitted: {done.last_error_text}", controller_remedy(host))
     if done.code and not _waits_for_unavailable_nodes(host, script_text, done.error):
         remedy = "Change nodes.count, hardware.gpus or the keys of `tui-train keys slurm`; `sinfo` lists what there is."
-        raise Unavailable(f"Slurm refuses the job: {done.last_line.removeprefix('sbatch: ')}", remedy)
+        raise Unavailable(f"Slurm refuses the job: {done.last_error_text.removeprefix('sbatch: ')}", remedy)
 
 
 def _waits_for_unavailable_nodes(host: str, script_text: str, refusal: str) -> bool:
@@ -86,7 +86,7 @@ def cancel_if_impossible(run: RunFolder) -> None:
     if job and job.state == "PENDING" and _IMPOSSIBLE_REASON_PATTERN.fullmatch(job.reason):
         if not call_scancel(run, job).code:
             write_known_job(run.path, msgspec.structs.replace(job, state=""))
-        command = next(words for kind, words in _LIMIT_COMMANDS_BY_REASON if job.reason.startswith(kind))
+        command = next(words for kind, words in _REASON_PREFIXES_AND_COMMANDS if job.reason.startswith(kind))
         remedy = f"Change the keys of `tui-train keys slurm`; `{command}` lists the limits."
         raise Unavailable(f"Slurm would never start the job: {visible(job.reason)}", remedy)
 
@@ -230,7 +230,7 @@ def _cancel(run: RunFolder, job: KnownJob, *options: str) -> None:
     done = call_scancel(run, job, *options)
     if done.code is None or is_controller_down(done.error):
         remedy = controller_remedy(read_run_location(run.path).host)
-        raise Unavailable(f"job {job.number} was not stopped: {done.last_line}", remedy)
+        raise Unavailable(f"job {job.number} was not stopped: {done.last_error_text}", remedy)
 
 
 def call_scancel(run: RunFolder, job: KnownJob, *options: str) -> CommandResult:

@@ -27,7 +27,7 @@ from tui_train.places.host_questions import (
     unreachable_remedy,
 )
 from tui_train.places.jobs import cancel_if_impossible, dry_run_job, refresh_jobs, stop_job, wait_while_completing
-from tui_train.places.project_code import code_files
+from tui_train.places.project_code import code_record_files
 from tui_train.places.receive_changes import receive_run_changes
 from tui_train.places.remote_start import resolve_unconfirmed_start, start_sent_run
 from tui_train.places.run_mirror import update_local_copy
@@ -45,7 +45,7 @@ from tui_train.runs.local_start import (
     StartOptions,
     WhenFree,
     has_nothing_left_to_train,
-    restart_note,
+    restart_difference_text,
     start_run,
     unfinished_wait_mode,
 )
@@ -58,7 +58,7 @@ from tui_train.runs.remote_run import (
     write_run_location,
 )
 from tui_train.runs.run_folders import RunFolder
-from tui_train.runs.slurm_job import cluster_text, read_queued_job
+from tui_train.runs.slurm_job import read_queued_job, slurm_host_text
 from tui_train.runs.status import read_status
 from tui_train.runs.stop import stop_run
 
@@ -86,7 +86,7 @@ class Place(Struct, frozen=True):
     @property
     def name(self) -> str:
         """Name that the user calls it by, empty for this machine."""
-        return cluster_text(self.host) if self.slurm else self.host or str(self.machine_file or "")
+        return slurm_host_text(self.host) if self.slurm else self.host or str(self.machine_file or "")
 
     @property
     def can_start(self) -> bool:
@@ -147,7 +147,7 @@ class Place(Struct, frozen=True):
         interrupts.raise_if_start_interrupted("")
         if self.slurm:
             dry_run_job(next(file.text for file in prepared.files if file.path == SLURM_SCRIPT), self.address)
-        files = (*prepared.files, *code_files(self.address, prepared.profile))
+        files = (*prepared.files, *code_record_files(self.address, prepared.profile))
         interrupts.raise_if_start_interrupted("")
         run = run_folders.create_run_folder(plan.name, files)
         try:
@@ -182,7 +182,7 @@ class Place(Struct, frozen=True):
             if has_nothing_left_to_train(run):
                 raise Unavailable(f"{name} has finished: there is nothing left to train", "Run its profile.")
         self._start(run, interrupts, StartOptions(when_free or unfinished_wait_mode(run)), resume=True)
-        return restart_note(run)
+        return restart_difference_text(run)
 
     def _start(self, run: RunFolder, interrupts: Interrupts, options: StartOptions, *, resume: bool = False) -> None:
         if not self.name:
@@ -267,10 +267,12 @@ class Place(Struct, frozen=True):
         except RunFolderGone:
             return 0
 
-    def refuse_if_active(self, run: RunFolder) -> None:
+    def refuse_if_active_or_outside(self, run: RunFolder) -> None:
         """Raise Unavailable where a run trains, or left processes; a host that has its very folder is asked."""
         place = read_remote_location(run.path)
-        folders.refuse_if_active(run, self.ask_state(run, with_log=False) if place and place.shared else None)
+        folders.refuse_if_active_or_outside(
+            run, self.ask_state(run, with_log=False) if place and place.shared else None
+        )
 
     def _require_startable(self) -> None:
         if not self.can_start:
@@ -302,7 +304,7 @@ def _remove_copies_on_other_hosts(run: RunFolder) -> None:
         with suppress(RunFolderGone):
             ask_removable_size(place)
     else:
-        folders.refuse_if_active(run)
+        folders.refuse_if_active_or_outside(run)
     asking_host = host_address(place.host) if place.host else None
     left: list[str] = []
     for host in hosts:

@@ -15,7 +15,7 @@ from tui_train.facts.data.data_cache import read_data_report
 from tui_train.facts.data.data_report import DataQuestion, DataReport
 from tui_train.facts.data.data_use import facts_key_of_question as data_key
 from tui_train.facts.machine import container_images, probe
-from tui_train.facts.machine.child_process import relative_python_path_folders
+from tui_train.facts.machine.child_process import folders_of_relative_python_paths
 from tui_train.facts.machine.communication_tests import Examination, load_communication_examinations
 from tui_train.facts.machine.inherited_settings import read_inherited_variables, starts_without_wandb_prompt
 from tui_train.facts.models import hub, model_folders, nemo_models
@@ -25,7 +25,7 @@ from tui_train.facts.other_machines import machine_files, remote
 from tui_train.facts.other_machines.cluster import Cluster
 from tui_train.facts.other_machines.slurm import last_gres_value, planned_machine
 from tui_train.facts.scripts.script_help import facts_with_script_help, read_script_help
-from tui_train.facts.scripts.script_source import read_source
+from tui_train.facts.scripts.script_source import read_script_source
 from tui_train.facts.types import (
     ContainerImage,
     Facts,
@@ -42,7 +42,7 @@ from tui_train.facts.yaml_documents import read_documents
 from tui_train.memory import workload
 from tui_train.memory.data_defaults import make_setup
 from tui_train.places.help_question import script_help_question_for_auto_preset
-from tui_train.places.host_questions import run_command_on
+from tui_train.places.host_questions import make_command_runner
 from tui_train.profile.presets import UserPreset, UserPresetByName, get_preset
 from tui_train.profile.presets.user_presets import user_presets
 from tui_train.profile.types import AUTO_PRESET, Profile
@@ -52,7 +52,7 @@ from tui_train.runs.conflicts import resources_in_use
 from tui_train.runs.remote_run import RunLocation
 from tui_train.setup.recipe.data_questions import question_about_data
 from tui_train.setup.recipe.effective_values import user_output_folder
-from tui_train.setup.recipe.given_arguments import likely_input_paths
+from tui_train.setup.recipe.given_arguments import likely_input_paths_by_name
 from tui_train.setup.recipe.hub_model import hub_endpoint, model_to_query
 from tui_train.trainers import profile_paths_to_check, trainer_has_own_field
 from tui_train.trainers.auto_preset import preset_for_source
@@ -117,9 +117,9 @@ def read_script_sources(profile: Profile) -> dict[str, ScriptSource]:
     script = profile.trainer.script
     if not script or not trainer_has_own_field(profile, "trainer.script"):
         return {}
-    source = read_source(script, with_imports=True)
+    source = read_script_source(script, with_imports=True)
     start_folder = Path(profile.trainer.working_directory or script.rpartition("/")[0])
-    if {*relative_python_path_folders(start_folder)} - {os.path.realpath(script).rpartition("/")[0]}:
+    if {*folders_of_relative_python_paths(start_folder)} - {os.path.realpath(script).rpartition("/")[0]}:
         source = msgspec.structs.replace(source, imports=())  # what lies in those folders was not read
     return {script: source}
 
@@ -142,7 +142,7 @@ def read_profile_model_shape(profile: Profile, model: str) -> ModelFolder:
 
 def _input_paths(profile: Profile, source: ScriptSource | None) -> tuple[str, ...]:
     """Return the paths that the arguments have the script read."""
-    by_name = likely_input_paths(source, profile) if source and not source.problem else {}
+    by_name = likely_input_paths_by_name(source, profile) if source and not source.problem else {}
     return tuple(path for paths in by_name.values() for path in paths)
 
 
@@ -199,12 +199,12 @@ def probe_profile_facts(profile: Profile, on_wait: Callable[[str], None] = lambd
         **msgspec.structs.asdict(files),
         variables=read_inherited_variables(),
         engines=container_images.read_engines() if in_container else (),
-        images=read_chosen_image(profile),
+        images=probe_chosen_image(profile),
         resources_in_use=resources_in_use(rendezvous_port(profile)),
         cards_in_queue=list_cards_in_queue(),
         hub=hub.read_hub_cache(hub.hub_variables(profile)),
     )
-    facts = msgspec.structs.replace(facts, hub_models=ask_hub_for_model(profile, facts))
+    facts = msgspec.structs.replace(facts, hub_models=query_uncached_hub_model(profile, facts))
     if question := script_help_question_for_auto_preset(profile, facts):
         words = f"Running {question.key} --help, as its source does not name all arguments …"
         answer = read_script_help(question.python, question.words, question.folder, lambda: on_wait(words))
@@ -224,7 +224,7 @@ def data_question_with_key_and_python(profile: Profile, facts: Facts) -> tuple[s
     What a container reads itself is only looked through here for images that it has to see.
     """
     setup = make_setup(profile, facts)
-    asked = None if setup.recipe_problem else question_about_data(setup)
+    asked = None if setup.preset_error else question_about_data(setup)
     if asked is None:
         return None
     if profile.container.engine != "none":
@@ -235,7 +235,7 @@ def data_question_with_key_and_python(profile: Profile, facts: Facts) -> tuple[s
     return (data_key(asked), asked, setup.toolchain) if setup.toolchain else None
 
 
-def ask_hub_for_model(profile: Profile, facts: Facts) -> dict[str, HubModel]:
+def query_uncached_hub_model(profile: Profile, facts: Facts) -> dict[str, HubModel]:
     """Return what the Hub says of the profile's model where the cache lacks it; takes up to some seconds."""
     name = model_to_query(profile, facts)
     if not name or facts.hub is None:
@@ -250,7 +250,7 @@ def rendezvous_port(profile: Profile) -> int:
     return profile.nodes.port if profile.nodes.machine_count > 1 else 0
 
 
-def read_chosen_image(profile: Profile, host: str = "") -> tuple[ContainerImage, ...]:
+def probe_chosen_image(profile: Profile, host: str = "") -> tuple[ContainerImage, ...]:
     """Return the content of the profile's image on a host (empty: this machine), nothing where it names none.
 
     Takes up to a minute.
@@ -258,7 +258,7 @@ def read_chosen_image(profile: Profile, host: str = "") -> tuple[ContainerImage,
     chosen = profile.container
     if chosen.engine == "none" or not chosen.image:
         return ()
-    return (container_images.read_image(chosen.engine, chosen.image, run_command_on(host)),)
+    return (container_images.probe_image(chosen.engine, chosen.image, make_command_runner(host)),)
 
 
 def python_named_in_profile(profile: Profile) -> tuple[str, ...]:
@@ -279,8 +279,8 @@ def probe_host_facts(host: str, profile: Profile) -> Facts:
     in_container = profile.container.engine != "none"
     return msgspec.structs.replace(
         facts_with_local_files(profile, facts),
-        engines=container_images.read_engines(run_command_on(host)) if in_container else None,
-        images=read_chosen_image(profile, host),
+        engines=container_images.read_engines(make_command_runner(host)) if in_container else None,
+        images=probe_chosen_image(profile, host),
         resources_in_use=resources_in_use(place=RunLocation(host, "")),
     )
 
@@ -294,7 +294,7 @@ def load_machine_file_facts(machine_file: Path, profile: Profile, *, is_node: bo
         facts,
         **msgspec.structs.asdict(read_profile_files(profile)),
         engines=container_images.read_engines() if profile.container.engine != "none" else (),
-        images=read_chosen_image(profile),
+        images=probe_chosen_image(profile),
         other_machine="",
     )
 

@@ -15,11 +15,11 @@ from tui_train.base.text import quantity, visible
 from tui_train.base.time_limit import TimeLimitError, call_within
 from tui_train.channel.session import ask_host
 from tui_train.facts.scripts.project_files import project_file_set
-from tui_train.places.sent_files import HostToSendTo, find_missing_files
+from tui_train.places.sent_files import HostToSendTo, find_files_to_send
 from tui_train.plan.run_files import RenderedFile
 from tui_train.profile.hosts import host_address
 from tui_train.profile.types import Profile
-from tui_train.runner.questions.project_code import read_project_code
+from tui_train.runner.questions.project_code import read_project_code_and_patch
 from tui_train.runs.run_code import CODE_FILE_NAME, PATCH_FILE_NAME, ChangedFile, LeftOutFile, RunCode
 from tui_train.trainers import trainer_has_own_field
 
@@ -35,7 +35,7 @@ class _CodeOfHost(Struct, frozen=True):
     patch: bytes = b""
 
 
-def code_files(host: str, profile: Profile) -> tuple[RenderedFile, ...]:
+def code_record_files(host: str, profile: Profile) -> tuple[RenderedFile, ...]:
     """Return what a run folder keeps of the user's project, on a host (empty: this machine).
 
     Nothing where the profile names no script of the user's. What cannot be read within some seconds is said in it:
@@ -65,7 +65,7 @@ def _read_code_in_time(host: str, script: str) -> tuple[RunCode, bytes]:
 
 
 def _read_code_here(script: str) -> tuple[RunCode, bytes]:
-    code, patch = read_project_code(script)
+    code, patch = read_project_code_and_patch(script)
     return msgspec.convert(code, type_prepared_for_msgspec(RunCode)), patch
 
 
@@ -89,7 +89,7 @@ def _read_sent_code(host: str, script: str) -> tuple[RunCode, bytes] | None:
         return None
     try:
         file_set = project_file_set(script, "", (), _MAX_SECONDS)
-        missing = find_missing_files(HostToSendTo(host, host_address(host)), file_set, _MAX_SECONDS).files
+        missing = find_files_to_send(HostToSendTo(host, host_address(host)), file_set, _MAX_SECONDS).files
     except TuiTrainError as error:
         return RunCode(script=script, problem=error.message), b""
     if missing:

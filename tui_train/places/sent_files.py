@@ -30,7 +30,7 @@ class HostToSendTo(Struct, frozen=True):
     asking_host: str | None = None
 
 
-class MissingFiles(Struct, frozen=True):
+class FilesToSend(Struct, frozen=True):
     """Files of a folder that a host has not, each with the bytes of it that have come already.
 
     replaced: names of those that the host has, otherwise; newer: of these, the ones that were changed later there.
@@ -56,14 +56,14 @@ class _TakenAnswer(Struct, frozen=True):
     error: str = ""
 
 
-def find_missing_files(
+def find_files_to_send(
     host: HostToSendTo, file_set: FileSet, answer_seconds: float = _MAX_ANSWER_SECONDS
-) -> MissingFiles:
+) -> FilesToSend:
     """Return the files that a host has not, or not as they are here: by size and time."""
     question = {"do": "missing", "folder": file_set.folder, "files": [astuple(file) for file in file_set.files]}
     answer = ask_host(host.address, question, _MissingAnswer, answer_seconds, asking_host=host.asking_host)
     found = [(file_set.files[at], kept, time) for at, kept, time in answer.missing if 0 <= at < len(file_set.files)]
-    return MissingFiles(
+    return FilesToSend(
         file_set.folder,
         tuple((file, min(max(0, kept), file.size)) for file, kept, _ in found),
         replaced=tuple(file.name for file, _, time in found if time),
@@ -71,8 +71,8 @@ def find_missing_files(
     )
 
 
-def send_missing_files(
-    host: HostToSendTo, missing: MissingFiles, on_progress: Callable[[int], None] = lambda _sent: None
+def send_files(
+    host: HostToSendTo, missing: FilesToSend, on_progress: Callable[[int], None] = lambda _sent: None
 ) -> None:
     """Send files to a host; `on_progress` gets the bytes so far. What a cut link leaves is continued by the next call.
 
@@ -99,7 +99,7 @@ def send_missing_files(
         raise BadInput(why, _AGAIN_REMEDY)
 
 
-def _pieces(missing: MissingFiles, changed: list[str], on_progress: Callable[[int], None]) -> Iterator[bytes]:
+def _pieces(missing: FilesToSend, changed: list[str], on_progress: Callable[[int], None]) -> Iterator[bytes]:
     """Yield the bytes of all files as they were listed, and of each whether it is complete.
 
     One that has changed is filled up to its listed size, and noted: the other side drops it.

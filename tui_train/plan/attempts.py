@@ -8,7 +8,7 @@ from tui_train.launchers.launcher import LauncherJob
 from tui_train.memory.ladder.attempt_order import AttemptPlan, titles_per_rung
 from tui_train.plan.description import batch_arithmetic_text
 from tui_train.plan.environment import attempt_variables
-from tui_train.plan.types import Attempt, CheckpointRule
+from tui_train.plan.types import Attempt, CheckpointLayout
 from tui_train.profile.presets import KEY_BY_PLACEHOLDER, PLACEHOLDER_PATTERN, PresetArgument
 from tui_train.setup.recipe import config_file
 from tui_train.setup.recipe.effective_values import working_folder
@@ -61,7 +61,7 @@ def build_attempt(
         command=Command(
             parts, attempt_variables(setup, job, passed_values), working_folder(chosen, preset) or word_in_run_dir("")
         ),
-        checkpoints=CheckpointRule(output, rule.prefix, rule.complete, rule.suffix, rule.file) if rule else None,
+        checkpoints=CheckpointLayout(output, rule.prefix, rule.complete, rule.suffix, rule.file) if rule else None,
         fills=((config_path, config_file.resume_checkpoint_value_in_user_file(chosen, preset, setup.facts)),)
         if config_path and config_file.does_file_hold_run_paths(preset)
         else (),

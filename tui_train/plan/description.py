@@ -11,7 +11,7 @@ from tui_train.launchers.launcher import LauncherJob
 from tui_train.profile import batch, fields
 from tui_train.profile.types import AUTO_PRESET, WANDB_OFFLINE_MODES, Profile, Recipe
 from tui_train.setup.machine import other_hosts
-from tui_train.setup.machine.idle_cards import left_out_cards_sentence
+from tui_train.setup.machine.idle_cards import left_out_cards_sentences
 from tui_train.setup.recipe import data_questions, launcher_config
 from tui_train.setup.recipe.effective_values import global_batch_change_sentence, is_unset_by_user
 from tui_train.setup.recipe.given_arguments import script_source
@@ -33,7 +33,7 @@ def plan_title(setup: Setup) -> str:
     profile = setup.profile
     training = setup.trainer.title()
     devices = quantity(len(setup.gpus), "GPU") if setup.device == "cuda" else "the CPU"
-    processes = quantity(setup.first_machine_processes, "process", "processes")
+    processes = quantity(setup.first_machine_process_count, "process", "processes")
     if uneven := profile.nodes.uneven_processes:
         processes = quantity(setup.world_size, "process", "processes")
         devices = f"{'the GPUs' if setup.device == 'cuda' else 'the CPU'} of {_machines_and_processes_text(uneven)}"
@@ -114,7 +114,7 @@ def plan_notes(setup: Setup) -> tuple[str, ...]:
         sentences.append("Whether its paths exist was not checked.")
     sentences += script_notes(profile, facts)
     sentences += _launcher_notes(setup)
-    sentences += left_out_cards_sentence(setup)
+    sentences += left_out_cards_sentences(setup)
     sentences += _accelerate_notes(setup)
     document = facts.documents.get(profile.trainer.config)
     sentences += filter(None, [global_batch_change_sentence(setup.trainer, setup.preset, document, setup.model_copies)])

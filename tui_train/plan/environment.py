@@ -102,7 +102,7 @@ def _last_of_each_name(settings: list[EnvSetting]) -> tuple[EnvSetting, ...]:
 def _tracker_settings(setup: Setup) -> list[EnvSetting]:
     """Return the variables by which the chosen trackers know their project, and W&B where it keeps its files."""
     tracking = setup.effective_profile.tracking
-    chosen = {name for name in tracking.chosen if not no_effect.why_no_effect(f"tracking.{name}", setup)}
+    chosen = {name for name in tracking.chosen_trackers if not no_effect.why_no_effect(f"tracking.{name}", setup)}
     settings = []
     if "wandb" in chosen:
         why = "W&B keeps its own files in the run folder"

@@ -227,7 +227,7 @@ def _build_job(setup: Setup) -> LauncherJob:
     return LauncherJob(
         python=toolchain.python if profile.container.engine == "none" else "python",
         torchrun_flags=toolchain.torchrun,
-        processes=setup.first_machine_processes,
+        processes=setup.first_machine_process_count,
         nodes=nodes.machine_count,
         uneven_processes=nodes.uneven_processes,
         user_config=setup.launcher_config,

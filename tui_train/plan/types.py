@@ -10,7 +10,7 @@ from tui_train.profile.fields import FieldValue
 from tui_train.trainers.nemo import NemoFile
 
 
-class CheckpointRule(Struct, frozen=True):
+class CheckpointLayout(Struct, frozen=True):
     """Folder and names of checkpoints, and the files that only a complete one has.
 
     The name is PREFIX + step + SUFFIX, or always `file` if that is set.
@@ -39,7 +39,7 @@ class Attempt(Struct, frozen=True, kw_only=True):
     """The values of all that differs from the profile, by key."""
     then: dict[str, int] = {}
     """The number of the next attempt, by the phase in which memory ran out."""
-    checkpoints: CheckpointRule | None = None
+    checkpoints: CheckpointLayout | None = None
     fills: tuple[tuple[str, PlainData], ...] = ()
     """Files whose paths runner/run_folder/fill_config.py fills in, each with its value if there is no checkpoint."""
 
@@ -145,7 +145,7 @@ class Plan(Struct, frozen=True, kw_only=True):
         """Return whether each of several machines is started by hand, with its rank."""
         return self.nodes > 1 and self.slurm is None and not self.hosts
 
-    def fallback_path(self, phase: str) -> tuple[int, ...]:
+    def fallback_attempt_numbers(self, phase: str) -> tuple[int, ...]:
         """Return the numbers of the attempts, from the first, that follow each other while memory runs out there."""
         numbers = [1]
         while next_number := self.attempts[numbers[-1] - 1].then.get(phase):

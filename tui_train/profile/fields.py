@@ -46,14 +46,14 @@ _ACCUMULATION_FIELD = Field(
 
 
 def get_field(key: str) -> Field:
-    """Return the row of a key; BadInput names the nearest key when there is none."""
+    """Return the field of a key; BadInput names the nearest key when there is none."""
     if key in FIELDS:
         return FIELDS[key]
     raise BadInput(f"{visible(key)} is not a profile key", similar_key_remedy(key))
 
 
 def recipe_field(name: str) -> Field:
-    """Return the row of a value of the recipe, or of the accumulation, by its name in presets."""
+    """Return the field of a value of the recipe, or of the accumulation, by its name in presets."""
     return FIELDS.get(f"recipe.{name}", _ACCUMULATION_FIELD)
 
 
@@ -89,7 +89,7 @@ def get_value(profile: Profile, key: str) -> FieldValue:
 
 def profile_with_value(profile: Profile, key: str, value: FieldValue) -> Profile:
     """Return the profile with one value replaced; BadInput when it is outside the field's limits."""
-    _require_value_within_limits(get_field(key), value)
+    _require_valid_value(get_field(key), value)
     section, _, name = key.rpartition(".")
     if not section:
         return msgspec.structs.replace(profile, **{name: value})
@@ -97,7 +97,7 @@ def profile_with_value(profile: Profile, key: str, value: FieldValue) -> Profile
     return msgspec.structs.replace(profile, **{section: changed})
 
 
-def _require_value_within_limits(row: Field, value: FieldValue) -> None:
+def _require_valid_value(row: Field, value: FieldValue) -> None:
     """Raise BadInput where a value of the right type is outside the limits of its field."""
     if value is None:
         if not row.optional:
@@ -146,8 +146,8 @@ def parse_value(row: Field, text: str) -> FieldValue:
     Relative paths are taken from the current folder.
     """
     unset = row.optional and not text.strip()
-    value = None if unset else absolute_value(row, _PARSER_BY_KIND[row.kind](row, text))
-    _require_value_within_limits(row, value)
+    value = None if unset else value_with_absolute_paths(row, _PARSER_BY_KIND[row.kind](row, text))
+    _require_valid_value(row, value)
     return value
 
 
@@ -218,7 +218,7 @@ def absolute_path(path: str, folder: Path) -> str:
     return str(Path(folder, expand_home(path))) if path else ""
 
 
-def absolute_value(row: Field, value: FieldValue, folder: Path | None = None) -> FieldValue:
+def value_with_absolute_paths(row: Field, value: FieldValue, folder: Path | None = None) -> FieldValue:
     """Return a value with its relative paths taken from a folder (None: the current one); others as they are."""
     make_absolute = _ABSOLUTE_BY_KIND.get(row.kind)
     if make_absolute is None:

@@ -43,10 +43,10 @@ def host_address(name: str) -> str:
 
 def save_host(name: str, address: str = "", *, may_replace: bool = False) -> None:
     """Save a host under a name, which is its address where none is given; AlreadyExists where another has the name."""
-    _write_hosts(hosts_with(name, address, may_replace=may_replace))
+    _write_hosts(saved_hosts_with_added(name, address, may_replace=may_replace))
 
 
-def hosts_with(name: str, address: str, *, may_replace: bool) -> dict[str, str]:
+def saved_hosts_with_added(name: str, address: str, *, may_replace: bool) -> dict[str, str]:
     """Return the saved hosts and one more; the errors are those of `save_host`."""
     if not _HOST_NAME_PATTERN.fullmatch(name):
         words = visible(name) or "an empty text"
@@ -61,10 +61,10 @@ def hosts_with(name: str, address: str, *, may_replace: bool) -> dict[str, str]:
 
 def remove_host(name: str) -> None:
     """Forget a host; nothing on it or of its runs is removed."""
-    _write_hosts(hosts_without(name))
+    _write_hosts(saved_hosts_without(name))
 
 
-def hosts_without(name: str) -> dict[str, str]:
+def saved_hosts_without(name: str) -> dict[str, str]:
     """Return the other saved hosts; NotFound where there is none of that name."""
     saved = address_by_saved_host()
     if name not in saved:

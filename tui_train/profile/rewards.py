@@ -13,8 +13,8 @@ TRL_REWARD_NAMES = (
     "get_soft_overlong_punishment",
 )
 # In TRL 1.16; what these methods train on are answers of the model's own.
-COMPLETION_LENGTH = 512
-GENERATIONS_BY_METHOD: dict[FinetuneMethod, int] = {"grpo": 8, "rloo": 2}
+DEFAULT_COMPLETION_LENGTH = 512
+DEFAULT_GENERATIONS_BY_METHOD: dict[FinetuneMethod, int] = {"grpo": 8, "rloo": 2}
 
 
 class Reward(Struct, frozen=True):
@@ -32,12 +32,12 @@ class Reward(Struct, frozen=True):
 
 def generates_answers(finetune: FinetuneSettings) -> bool:
     """Return whether the model writes answers while it trains, which rewards score."""
-    return finetune.method in GENERATIONS_BY_METHOD
+    return finetune.method in DEFAULT_GENERATIONS_BY_METHOD
 
 
 def generations_in_force(finetune: FinetuneSettings) -> int:
     """Return how many answers are written to each prompt, 1 where none are."""
-    return finetune.generations or GENERATIONS_BY_METHOD[finetune.method] if generates_answers(finetune) else 1
+    return finetune.generations or DEFAULT_GENERATIONS_BY_METHOD[finetune.method] if generates_answers(finetune) else 1
 
 
 def chosen_rewards(finetune: FinetuneSettings) -> tuple[Reward, ...]:

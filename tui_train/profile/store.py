@@ -36,7 +36,7 @@ _BUILTIN_TRAINER_PRESET = "builtin"
 
 
 def profile_to_toml(profile: Profile) -> str:
-    """Return what was chosen as TOML; `loads` of it is equal, but for the address of a webhook: it names its file."""
+    """Return what was chosen as TOML; read back it is equal, but for the address of a webhook: it names its file."""
     data: dict[str, Any] = {"schema": SCHEMA_VERSION, "name": profile.name}
     for key in fields.chosen_keys(profile):
         section, _, name = key.partition(".")
@@ -67,7 +67,7 @@ def profile_from_toml(text: bytes | str, source: str = "the profile", folder: Pa
         ) from None
     try:
         for row in fields.FIELDS.values():
-            value = fields.absolute_value(row, fields.get_value(profile, row.key), folder)
+            value = fields.value_with_absolute_paths(row, fields.get_value(profile, row.key), folder)
             profile = fields.profile_with_value(profile, row.key, value)
         require_known_preset(profile)
     except BadInput as error:

@@ -266,7 +266,7 @@ class Tracking(Struct, frozen=True, kw_only=True):
     project: str = ""
 
     @property
-    def chosen(self) -> tuple[str, ...]:
+    def chosen_trackers(self) -> tuple[str, ...]:
         """Names of the chosen trackers."""
         return tuple(name for name in TRACKER_NAMES if getattr(self, name))
 

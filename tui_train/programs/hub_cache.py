@@ -21,7 +21,7 @@ COMMIT_PATTERN = re.compile(r"[0-9A-Za-z][0-9A-Za-z._-]{0,99}")
 # Of a branch, a tag or a commit, as git names them; "refs/pr/1" is one too.
 REVISION_PATTERN = re.compile(r"[0-9A-Za-z_][0-9A-Za-z_./+-]{0,199}", re.ASCII)
 SHARD_NAME_PATTERN = re.compile(r"[^/\0]{1,200}")
-CONFIG_DTYPE_PATTERN = re.compile(rb'"dtype"\s*:\s*"(\w{1,16})"')
+HEADER_DTYPE_PATTERN = re.compile(rb'"dtype"\s*:\s*"(\w{1,16})"')
 SHORT_NAME_BY_DTYPE = {
     "float32": "fp32", "bfloat16": "bf16", "float16": "fp16", "float64": "fp64",
     "F32": "fp32", "BF16": "bf16", "F16": "fp16", "F64": "fp64", "F8_E4M3": "fp8", "F8_E5M2": "fp8", "I8": "int8",
@@ -81,7 +81,7 @@ def hub_cache_folder(environment: dict[str, str]) -> Path:
     return expanded_path(named) if named else hugging_face_home(environment) / "hub"
 
 
-def accelerate_config(environment: dict[str, str]) -> str:
+def accelerate_config_path(environment: dict[str, str]) -> str:
     """Return the file that `accelerate launch` reads by itself for these environment variables, empty for none."""
     path = hugging_face_home(environment) / "accelerate" / "default_config.yaml"
     return str(path) if path.is_file() else ""
@@ -143,7 +143,7 @@ def file_sizes_in_folder(folder: Path) -> dict[str, int]:
     return found
 
 
-def snapshot_folder(model: Path, revision: str = "") -> tuple[Path | None, bool]:
+def snapshot_folder_and_if_named(model: Path, revision: str = "") -> tuple[Path | None, bool]:
     """Return the folder of a model's files, and whether the revision names it; empty where there is none.
 
     Without a revision it is "main", and where that names none the newest folder.
@@ -224,7 +224,7 @@ def weights_dtype(config: dict[str, object], folder: Path, files: dict[str, int]
     try:
         with open_without_waiting(folder / first) as file:
             # The header says the type of each tensor; its beginning has enough of them.
-            types = CONFIG_DTYPE_PATTERN.findall(file.read(MAX_HEADER_BYTES))
+            types = HEADER_DTYPE_PATTERN.findall(file.read(MAX_HEADER_BYTES))
     except OSError:
         return ""
     most = max(sorted(set(types)), key=types.count, default=b"").decode("ascii")
@@ -237,7 +237,7 @@ def describe_cached_model(folder: Path, name: str) -> dict[str, object] | None:
     identity = name[len("models--") :].replace("--", "/")
     if not is_valid_model_id(identity):
         return None
-    files_at, named = snapshot_folder(path)
+    files_at, named = snapshot_folder_and_if_named(path)
     found = describe_model_folder(path, identity, files_at, [] if named or not files_at else ["refs/main"])
     revisions: list[dict[str, object]] = []
     if files_at:

@@ -113,7 +113,7 @@ def print_download_line(text: str) -> None:
     print(f"download: {text}", flush=True)
 
 
-def files_missing_in_cache(hub: Any, model: str, revision: str, files: dict[str, int]) -> dict[str, int]:
+def sizes_of_files_missing_in_cache(hub: Any, model: str, revision: str, files: dict[str, int]) -> dict[str, int]:
     """Return those of a revision's files that the cache has not."""
     cached = hub.try_to_load_from_cache
     return {name: size for name, size in files.items() if not isinstance(cached(model, name, revision=revision), str)}
@@ -158,7 +158,7 @@ def download_missing_files(model: str, revision: str, done_file: Path) -> None:
 
     info = hub.HfApi().model_info(model, revision=revision or None, files_metadata=True, timeout=30)
     sizes = {file.rfilename: file.size or 0 for file in info.siblings or ()}
-    rest = files_missing_in_cache(hub, model, info.sha or revision or "main", wanted_file_sizes(sizes))
+    rest = sizes_of_files_missing_in_cache(hub, model, info.sha or revision or "main", wanted_file_sizes(sizes))
     need, cache = sum(rest.values()), Path(constants.HF_HUB_CACHE)
     if need > free_bytes(cache):
         free = bytes_text(free_bytes(cache))

@@ -23,7 +23,7 @@ TASK_BY_BRIDGE_KIND = {"pretrain": "pretrain", "sft": "finetune", "peft": "lora"
 MULTIMODAL_FAMILY_PATTERN = re.compile("_(vl|omni|audio)$|^(flux|wan|ministral3|stepfun)$")
 
 
-def list_nemo_recipes() -> dict[str, list[str]]:
+def nemo_tasks_by_recipe() -> dict[str, list[str]]:
     """Return the tasks of each recipe, by its name."""
     from nemo.collections import llm
 
@@ -36,7 +36,7 @@ def list_nemo_recipes() -> dict[str, list[str]]:
     return found
 
 
-def list_bridge_recipes() -> dict[str, list[str]]:
+def bridge_tasks_by_recipe() -> dict[str, list[str]]:
     """Return the tasks of each recipe of Megatron-Bridge, by its name."""
     from megatron.bridge import recipes as library
 
@@ -55,7 +55,7 @@ if __name__ == "__main__":
     os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
     try:
         answer: dict[str, object] = {
-            "tasks": list_bridge_recipes() if sys.argv[-1] == "bridge" else list_nemo_recipes()
+            "tasks": bridge_tasks_by_recipe() if sys.argv[-1] == "bridge" else nemo_tasks_by_recipe()
         }
     except BaseException as error:  # noqa: BLE001 - whatever NeMo raises is the answer
         answer = {"problem": f"{type(error).__name__}: {error}".strip()[:300]}

@@ -35,7 +35,7 @@ class ShuffledSamples(torch.utils.data.Dataset[Any]):
         return {"input_ids": tokens, "labels": torch.cat([torch.tensor([-100]), tokens[1:]])}
 
 
-class Pretraining(hf.Trainer):
+class PretrainingTrainer(hf.Trainer):
     """Ends after a step whose loss is not a number, without a checkpoint, or in which a rank got SIGTERM, with one."""
 
     exit_code, end_message, stop_requested, last_log_time, step_tokens = 0, "", 0, time.perf_counter(), 0
@@ -143,7 +143,7 @@ def main() -> None:
         sys.exit(2)
     batch = args.per_device_train_batch_size, args.gradient_accumulation_steps, args.world_size
     samples = ShuffledSamples(data, args.seed, args.max_steps * math.prod(batch))
-    trainer = Pretraining(
+    trainer = PretrainingTrainer(
         model, args, hf.default_data_collator, samples, ShuffledSamples(held_out, args.seed, len(held_out))
     )
     trainer.tokenizer = trainer.processing_class = tokenizer  # one of the two is saved with the model, by the version

@@ -64,7 +64,7 @@ def read_text(path: Path) -> str:
     return read_content(path).decode("utf-8", "replace")
 
 
-def find_package(name: str) -> Path | None:
+def find_package_init_file(name: str) -> Path | None:
     """Return the `__init__.py` of an importable top-level package, None where there is none."""
     try:
         spec = util.find_spec(name)
@@ -130,7 +130,7 @@ def library_versions() -> dict[str, str]:
             continue
     # Images have these built, some without saying so where packages are listed. Another project is named apex as well.
     for name, module in MODULE_BY_COMPILED_LIBRARY.items():
-        init_file = find_package(module)
+        init_file = find_package_init_file(module)
         found.pop(name, None) if init_file is None else found.setdefault(name, "unknown")
     return found
 
@@ -156,7 +156,7 @@ def bases_and_fields_by_class(files: list[Path]) -> dict[str, tuple[list[str], l
 
 def read_common_and_own_trl_options() -> dict[str, list[str]]:
     """Return the options of TRL's programs: under "" those of all, and by name what each has besides; else nothing."""
-    trl, transformers = find_package("trl"), find_package("transformers")
+    trl, transformers = find_package_init_file("trl"), find_package_init_file("transformers")
     if trl is None or transformers is None:
         return {}
     scripts, trainer = trl.parent / "scripts", trl.parent / "trainer"
@@ -202,11 +202,11 @@ def importable_modules() -> list[str]:
             return []
         found.update(name.partition(".")[0] for name in names)
     for place in sys.path:
-        found.update(names_in_place(place))
+        found.update(module_names_in_path_entry(place))
     return sorted(name for name in found if name.isidentifier() and not name.startswith("_"))
 
 
-def names_in_place(place: str) -> list[str]:
+def module_names_in_path_entry(place: str) -> list[str]:
     """Return the names of folders and modules in a folder of sys.path, which is listed once, or in a zip file."""
     try:
         with os.scandir(place) as entries:
@@ -232,12 +232,12 @@ def may_be_folder(entry: os.DirEntry[str]) -> bool:
 
 def describe_toolchain() -> dict[str, object]:
     """Return what this interpreter has, under the field names of `Toolchain`."""
-    torch_file = find_package("torch")
+    torch_file = find_package_init_file("torch")
     found: dict[str, object] = {
         "python": sys.executable or "",
         "version": platform.python_version(),
-        "accelerate": package_version("accelerate", find_package("accelerate")),
-        "transformers": package_version("transformers", find_package("transformers")),
+        "accelerate": package_version("accelerate", find_package_init_file("accelerate")),
+        "transformers": package_version("transformers", find_package_init_file("transformers")),
         "packages": library_versions(),
         "modules": importable_modules(),
         "trl_options": read_common_and_own_trl_options(),

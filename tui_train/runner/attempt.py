@@ -110,13 +110,13 @@ def run_attempt(start: RunStart, position: int, number: int, log: str) -> Attemp
         metering.kill()
         raise
     # A stop on another machine that comes while this waits for what is left is too late for what has finished.
-    elsewhere = _other_rank_told_to_stop(start) if code == 0 else None
+    elsewhere = _other_rank_asked_to_stop(start) if code == 0 else None
     left = _await_leftovers_and_describe(start, family)
     energy_used = metering.finish()
     cgroup.remove_cgroup(cgroup_path, start.mark)
     asked = stopped or (start.signals.stop and code != 0)
     ended = AttemptEnd(code) if asked else _end_from_log(start, position, log, code, family)
-    elsewhere = elsewhere if code == 0 else _other_rank_told_to_stop(start)
+    elsewhere = elsewhere if code == 0 else _other_rank_asked_to_stop(start)
     ended = ended._replace(was_asked_to_stop=stopped, leftover=left, rank_asked_to_stop=elsewhere)
     if energy_used:
         joules, metered = energy_used
@@ -172,7 +172,7 @@ def attempt_title_text(start: RunStart, position: int) -> str:
     return f"attempt {position} of {len(start.attempts)} ({visible(start.attempts[position - 1].title)})"
 
 
-def _other_rank_told_to_stop(start: RunStart) -> int | None:
+def _other_rank_asked_to_stop(start: RunStart) -> int | None:
     """Return the other machine whose training was asked to stop since this one started."""
     return node_network.other_rank_asked_to_stop(
         start.planned, start.run_dir, start.node_rank, start.earlier_stop_counts
@@ -191,13 +191,13 @@ def _attempt_command(start: RunStart, position: int, log: str, resumed_from: str
     words = ["bash", start.script, "--plain", f"--attempt={position}"]
     if resumed_from:
         words.append(f"--checkpoint={resumed_from}")
-    if start.cards_overridden:
+    if start.are_cards_overridden:
         words.append(f"--gpus={','.join(start.cards)}")
     if start.planned.is_started_by_hand:
         words.append(f"--node-rank={start.node_rank}")
     environment = {**os.environ, **start.environment, MARK_VARIABLE: start.mark}
     if container_name:
-        environment[container.NAME_VARIABLE] = container_name
+        environment[container.CONTAINER_NAME_VARIABLE] = container_name
     return NodeCommand(tuple(words), environment, log)
 
 
@@ -219,10 +219,10 @@ def _wait_for_attempt_end(start: RunStart, family: ProcessFamily, container_name
         if code is None:
             renew_locks_or_stop(start)
             if unanswered:
-                _append_lines(log, unanswered.new_sentences(family.living_processes(), time.monotonic()))
+                _append_lines(log, unanswered.new_sentences(family.living_ticks_by_pid(), time.monotonic()))
             start.signals.wait(unanswered.check_interval if unanswered else lock.RENEW_INTERVAL_SECONDS)
         elif own_container and container.must_rejoin_container(
-            engine, own_container, code, lambda: bool(family.living_processes())
+            engine, own_container, code, lambda: bool(family.living_ticks_by_pid())
         ):
             print_message(f"the client of {engine} is gone, its container trains on")
             from .containers import rejoin
@@ -268,7 +268,7 @@ def _stop_attempt(start: RunStart, family: ProcessFamily, container_name: str) -
     """End an attempt: its launcher is asked first, for it knows its workers; then what it leaves; then all die."""
     print_message(f"stopping ({start.signals.stop}); a second Ctrl-C ends it at once")
     deadline = time.monotonic() + start.grace
-    family.living_processes()
+    family.living_ticks_by_pid()
     stopper = Process()
     # Those of several hosts are stopped by what keeps them.
     if container_name and not start.planned.hosts:
@@ -279,7 +279,7 @@ def _stop_attempt(start: RunStart, family: ProcessFamily, container_name: str) -
     record_event(start, "stopping", signal=start.signals.stop)
     while time.monotonic() < deadline and not start.signals.at_once:
         is_leader_gone = start.transport.exit_code(family.leader) is not None
-        if not (family.terminate() if is_leader_gone else family.living_processes()):
+        if not (family.terminate() if is_leader_gone else family.living_ticks_by_pid()):
             break
         renew_locks_or_stop(start)
         start.signals.wait(0.1)

@@ -47,10 +47,10 @@ def read_machine_evidence(output: str, oom_kills_before: int | None, began: floa
     """
     return MachineEvidence(
         os.uname().nodename,
-        _recordable_byte_count(free_bytes_for_path(output)),
-        _recordable_byte_count(free_bytes_for_path("/dev/shm")),  # noqa: S108 - only asked
-        _recordable_byte_count(cgroup_limits().memory),
-        _recordable_byte_count(_oom_kills_since(oom_kills_before, count_oom_kills())),
+        _recordable_count(free_bytes_for_path(output)),
+        _recordable_count(free_bytes_for_path("/dev/shm")),  # noqa: S108 - only asked
+        _recordable_count(cgroup_limits().memory),
+        _recordable_count(_oom_kills_since(oom_kills_before, count_oom_kills())),
         "" if began is None else gpu_error_since(began),
     )
 
@@ -62,7 +62,7 @@ def _oom_kills_since(oom_kills_before: int | None, oom_kills_now: int | None) ->
     return oom_kills_now - oom_kills_before if oom_kills_now > oom_kills_before else None
 
 
-def _recordable_byte_count(value: int | None) -> int:
+def _recordable_count(value: int | None) -> int:
     # What an event may hold: some network disks call themselves endless.
     return -1 if value is None else min(value, _MAX_RECORDED_BYTES)
 

@@ -41,10 +41,10 @@ def _stop_run_of_this_user(run_dir: str, while_waiting: Callable[[], None], at_o
         raise Refused(
             BUSY_RESOURCE_EXIT_CODE, f"it runs on {visible(now.host)}, which cannot be reached from here", remedy
         )
-    family = state.run_process_family(run_dir, now)
+    family = state.process_family_of_run(run_dir, now)
     if now.live:
         supervisor = Process(now.pid, now.ticks)
-        family.living_processes()
+        family.living_ticks_by_pid()
         if at_once:
             send_signal(supervisor, END_AT_ONCE_SIGNAL)
         elif now.state != "stopping":
@@ -83,5 +83,5 @@ def _end_process_family(family: ProcessFamily, while_waiting: Callable[[], None]
         while_waiting()
         time.sleep(0.1)
 
-    left = family.terminate_until_gone(grace, pause) if grace else family.living_processes()
+    left = family.terminate_until_gone(grace, pause) if grace else family.living_ticks_by_pid()
     return tuple(sorted(family.kill(pause, _SUPERVISOR_SECONDS_BEYOND_GRACE) if left else left))

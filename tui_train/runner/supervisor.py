@@ -85,9 +85,9 @@ def launch_training(run_dir: str, script: str, words: Sequence[str]) -> int:
         if chosen.when_free != ANY_GPUS:
             training_cards.require_cards_present(start.planned, start.cards)
         if start.planned.hosts and not signals.stop:
-            from .machines.ssh_transport import connect_hosts
+            from .machines.ssh_transport import with_transport_to_ready_hosts
 
-            start = connect_hosts(start)
+            start = with_transport_to_ready_hosts(start)
         start = start._replace(locks=tuple(held_locks))
         position = _chosen_attempt_position(chosen, start)
         if signals.stop:
@@ -102,11 +102,11 @@ def launch_training(run_dir: str, script: str, words: Sequence[str]) -> int:
         for lock in reversed(held_locks):
             lock.release()
     # Without the locks: another start does not wait for what the user is told.
-    _notify(start, outcome)
+    _notify_of_turn_or_end(start, outcome)
     return outcome.code
 
 
-def _notify(start: RunStart, outcome: StartOutcome) -> None:
+def _notify_of_turn_or_end(start: RunStart, outcome: StartOutcome) -> None:
     if start.node_rank or not (start.planned.notify_command or start.planned.notify_webhook):
         return
     from .notify import notify_user, notify_user_in_background
@@ -155,7 +155,7 @@ def _check_and_prepare_start(run_dir: str, script: str, options: LaunchOptions, 
         cards=cards,
         node_rank=rank,
         resume=plan.is_started_by_hand and (options.resume or bool(os.environ.get("TUI_TRAIN_RESUME"))),
-        grace=_planned_grace_seconds(plan),
+        grace=_effective_grace_seconds(plan),
         environment=environment,
         journal=Journal(own_dir),
         locks=(),
@@ -169,7 +169,7 @@ def _check_and_prepare_start(run_dir: str, script: str, options: LaunchOptions, 
     return start
 
 
-def _planned_grace_seconds(plan: SupervisorPlan) -> int:
+def _effective_grace_seconds(plan: SupervisorPlan) -> int:
     grace = os.environ.get("TUI_TRAIN_GRACE") or str(plan.grace)
     if not grace.isascii() or not grace.isdigit() or len(grace) > 9:
         raise Refused(USAGE_EXIT_CODE, f"TUI_TRAIN_GRACE is {visible(grace)}: give whole seconds")
@@ -238,7 +238,7 @@ def _still_training_text(plan: SupervisorPlan, dead_owner: LockOwner) -> str:
     if not dead_owner.is_local:
         return ""
     family = ProcessFamily(dead_owner.mark)
-    living = {*state.last_start_status(dead_owner.folder).leftover, *family.living_processes()}
+    living = {*state.last_start_status(dead_owner.folder).leftover, *family.living_ticks_by_pid()}
     return _processes_still_train_text(living) if living else ""
 
 
@@ -274,7 +274,7 @@ def _run_supervised(start: RunStart, chosen_position: int, ticket: OwnTicket | N
 
         start = wait_for_turn(start, ticket)
         if not start.signals.stop:
-            _notify(start, StartOutcome("running", 0, ""))
+            _notify_of_turn_or_end(start, StartOutcome("running", 0, ""))
     outcome = run_attempts(start, first, chosen_by_user=bool(chosen_position))
     more = {name: text for name, text in (("left", outcome.leftover), ("why", outcome.why)) if text}
     record_event(start, "run_ended", state=outcome.state, exit_code=outcome.code, **more)

@@ -36,11 +36,11 @@ _HOLDER_RENEW_SECONDS = 60.0
 def wait_for_turn(start: RunStart, own: OwnTicket) -> RunStart:
     """Return the start with the cards that it got, or as it was where it is to stop."""
 
-    def tell(why: str) -> None:
+    def report_reason(why: str) -> None:
         record_event(start, "waiting", why=why)
         print_message(f"waits: {why}")
 
-    cards = _take_turn(own, start.signals, tell, lambda: renew_locks_or_stop(start))
+    cards = _wait_for_and_take_turn(own, start.signals, report_reason, lambda: renew_locks_or_stop(start))
     if cards is None:
         return start
     print_message("its turn: begins to train")
@@ -56,7 +56,7 @@ def hold_turn(run_dir: str, folder: str) -> int:
     signals = StopSignals()
     own = join_queue_to_hold(read_plan(run_dir), folder)
     try:
-        cards = _take_turn(
+        cards = _wait_for_and_take_turn(
             own, signals, lambda why: print(json.dumps({"why": why}), flush=True), lambda: _renew_or_stop(own)
         )
         if cards is not None:
@@ -75,17 +75,17 @@ def _renew_or_stop(own: OwnTicket) -> None:
         os.kill(os.getpid(), signal.SIGTERM)
 
 
-def _take_turn(
-    own: OwnTicket, signals: StopSignals, tell: Callable[[str], None], renew: Callable[[], None]
+def _wait_for_and_take_turn(
+    own: OwnTicket, signals: StopSignals, report_reason: Callable[[str], None], renew: Callable[[], None]
 ) -> tuple[str, ...] | None:
     """Wait for a ticket's turn, and return the cards that it got, None where it is to stop.
 
-    `tell` gets what is in the way, at most once a minute; `renew` is called every few seconds.
+    `report_reason` gets what is in the way, at most once a minute; `renew` is called every few seconds.
     """
-    waiting = _WaitForTurn(own, signals, tell)
+    waiting = _WaitForTurn(own, signals, report_reason)
     try:
         while not signals.stop:
-            cards = waiting.take_cards()
+            cards = waiting.try_to_take_cards()
             if cards is not None:
                 return cards
             waiting.pause()
@@ -98,17 +98,17 @@ def _take_turn(
 class _WaitForTurn:
     """A start that waits for its turn: what it has seen and reported so far."""
 
-    def __init__(self, own: OwnTicket, signals: StopSignals, tell: Callable[[str], None]) -> None:
-        self._own, self._signals, self._tell = own, signals, tell
+    def __init__(self, own: OwnTicket, signals: StopSignals, report_reason: Callable[[str], None]) -> None:
+        self._own, self._signals, self._report_reason = own, signals, report_reason
         self._watch = CardWatch(own.ticket.request.cards)
         self._core_count = count_usable_cpus(cgroup_limits().cpus)
         self._began = time.monotonic()
         self._turns = TurnWatch(own.ticket.name)
         self._recorded, self._recorded_at = "", float("-inf")
 
-    def take_cards(self) -> tuple[str, ...] | None:
+    def try_to_take_cards(self) -> tuple[str, ...] | None:
         """Take what is this start's by its turn, and return the cards; None while it waits, which it then says why."""
-        seen = self._watch.newest_card_usage()
+        seen = self._watch.newest_usage_by_card()
         tickets = self._own.folder.tickets()
         cards = self._cards_of_turn(tickets)
         if cards is not None and self._lock_and_take_cards(cards):
@@ -118,9 +118,9 @@ class _WaitForTurn:
 
     def _cards_of_turn(self, tickets: list[Ticket]) -> tuple[str, ...] | None:
         holding = [ticket for ticket in tickets if not ticket.waits]
-        waiting = waiting_in_order(tickets, self._own.folder.wished_orders())
-        free_memory, now = self._watch.free_memory(), time.monotonic()
-        turns = self._turns.cards_by_turn(waiting, holding, free_memory, self._core_count, now)
+        waiting = waiting_in_order(tickets, self._own.folder.wished_order_by_uid())
+        memory_by_free_card, now = self._watch.memory_by_free_card(), time.monotonic()
+        turns = self._turns.cards_by_ticket_in_turn(waiting, holding, memory_by_free_card, self._core_count, now)
         return turns.get(self._own.ticket.name)
 
     def _lock_and_take_cards(self, cards: tuple[str, ...]) -> bool:
@@ -148,7 +148,7 @@ class _WaitForTurn:
         if seen is None and now - self._began < MAX_CARD_USAGE_AGE_SECONDS:
             # The driver was asked a moment ago.
             return
-        waiting = waiting_in_order(tickets, self._own.folder.wished_orders())
+        waiting = waiting_in_order(tickets, self._own.folder.wished_order_by_uid())
         earlier = tuple(itertools.takewhile(lambda ticket: ticket.name != own.name, waiting))
         holding = [ticket for ticket in tickets if not ticket.waits]
         why = waiting_reason(own, earlier, holding, seen, self._core_count)[:_MAX_REASON_CHARACTERS]
@@ -159,7 +159,7 @@ class _WaitForTurn:
 
     def _record_reason(self, why: str, now: float) -> None:
         if why != self._recorded and now - self._recorded_at >= _MIN_RECORD_SECONDS:
-            self._tell(why)
+            self._report_reason(why)
             self._recorded, self._recorded_at = why, now
 
     def pause(self) -> None:

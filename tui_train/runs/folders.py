@@ -19,7 +19,7 @@ from tui_train.runs.run_folders import MAX_NOTE_LENGTH, RunFolder, folder_name_s
 from tui_train.runs.status import read_status
 
 
-def refuse_if_active(run: RunFolder, status: RunStatus | None = None) -> None:
+def refuse_if_active_or_outside(run: RunFolder, status: RunStatus | None = None) -> None:
     """Raise Unavailable where a run trains, or left processes; BadInput where its folder is not in the runs folder.
 
     `status` is how it stands (None: as it is known here).
@@ -46,7 +46,7 @@ def refuse_if_active(run: RunFolder, status: RunStatus | None = None) -> None:
 def remove_run(run: RunFolder) -> int:
     """Remove a run's folder and return the bytes that were freed; nothing is removed where not all of it can be."""
     with lock_run_starts():
-        refuse_if_active(run)
+        refuse_if_active_or_outside(run)
         taken = folder_usage(str(run.path))
         if taken.protected_folder:
             why = f"{visible(taken.protected_folder)} belongs to another user, or may not be changed"
@@ -84,7 +84,7 @@ def rename_run(run: RunFolder, name: str) -> RunFolder:
     checkpoints nor remove them.
     """
     with lock_run_starts():
-        refuse_if_active(run)
+        refuse_if_active_or_outside(run)
         target = renamed_run_folder(run, name)
         if target == run.path:
             return run

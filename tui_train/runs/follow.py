@@ -115,8 +115,8 @@ class RankReader:
             self.rank_differences = differences_from_plan(self.ranks, self._plan)
 
 
-def read_attempt_ranks(run: RunFolder, attempt_number: int) -> RankReader:
-    """Return the ranks in the first lines of one attempt."""
+def rank_reader_of_attempt(run: RunFolder, attempt_number: int) -> RankReader:
+    """Return a reader that has read the ranks in the first lines of one attempt."""
     planned = _with_assigned_gpus(_read_planned_ranks(run), read_status(run))
     reader = RankReader(run.attempt_log(attempt_number), planned)
     reader.read()

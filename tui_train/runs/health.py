@@ -64,7 +64,7 @@ def _loss_problem(progress: Progress) -> str:
     before = next(islice(newest_first(), len(zeros), None), None)
     lacks_gradient = progress.gradient_norm is not None and not progress.gradient_norm > 0
     since = f"{word} {grouped_digits(zeros[-1].step)}"
-    if progress.metrics.named("reward"):
+    if progress.metrics.series_named("reward"):
         # The advantages of a group add up to 0, and so may its loss; without any there is no gradient either.
         has_equal_answers = progress.gradient_norm == 0
         why = "all answers to a prompt got the same reward"

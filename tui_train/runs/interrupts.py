@@ -23,7 +23,7 @@ class Interrupts:
         self._before: dict[int, SignalHandler] = {}
 
     @property
-    def name(self) -> str:
+    def signal_name(self) -> str:
         """The name of the first signal, such as Ctrl-C."""
         return "Ctrl-C" if self.number == signal.SIGINT else signal.Signals(self.number).name
 
@@ -41,7 +41,7 @@ class Interrupts:
         """Raise StartInterrupted if a signal came before the run was started."""
         if self.number:
             resume = f" Resume it: tui-train resume {visible(run_name)}" if run_name else ""
-            message = f"the run was not started ({self.name})"
+            message = f"the run was not started ({self.signal_name})"
             raise StartInterrupted(message, f"Nothing is running.{resume}", self.exit_code)
 
     def record_signal(self, number: int, _frame: FrameType | None) -> None:
@@ -66,7 +66,7 @@ NO_INTERRUPTS = Interrupts()
 
 @contextmanager
 def defer_signals(say: Callable[[str], None] = lambda _: None) -> Iterator[Interrupts]:
-    """Record SIGINT, SIGTERM and SIGHUP until the end or `release`; only in the main thread."""
+    """Record SIGINT, SIGTERM and SIGHUP until the end; only in the main thread."""
     interrupts = Interrupts(say)
     if threading.current_thread() is threading.main_thread():
         interrupts.start_recording()

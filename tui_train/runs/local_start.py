@@ -82,7 +82,7 @@ def has_nothing_left_to_train(run: RunFolder) -> bool:
     return resume_mode(run) in {"told", "by itself"} and read_status(run).state == "finished"
 
 
-def restart_note(run: RunFolder) -> str:
+def restart_difference_text(run: RunFolder) -> str:
     """Return in words what another start does that is more, or less, than going on; empty where it just goes on."""
     resume = resume_mode(run)
     words = {
@@ -190,7 +190,7 @@ def _wait_for_report(run: RunFolder, launch_process: Process, earlier_event_coun
     state = _stop_started_run(run, interrupts)
     remedy = resume_or_restart_remedy(run)
     raise StartInterrupted(
-        f"{visible(run.name)} has {state} ({interrupts.name} while it started)", remedy, interrupts.exit_code
+        f"{visible(run.name)} has {state} ({interrupts.signal_name} while it started)", remedy, interrupts.exit_code
     )
 
 

@@ -15,7 +15,7 @@ from tui_train.runner.run_folder import events, state
 from tui_train.runner.run_folder.state import RunStatus, is_valid_status
 from tui_train.runner.system.processes import lasting_machine_identity
 
-PLACE_FILE_NAME, HOST_REPORT_FILE_NAME, START_FILE = "place.json", "heard.json", "asked-start.json"
+PLACE_FILE_NAME, HOST_REPORT_FILE_NAME, UNCONFIRMED_START_FILE_NAME = "place.json", "heard.json", "asked-start.json"
 _MAX_FILE_BYTES = 1 << 20
 _StructType = TypeVar("_StructType")
 
@@ -93,7 +93,7 @@ def write_host_report(run_folder: Path, report: HostReport) -> None:
 
 def read_unconfirmed_start(run_folder: Path) -> UnconfirmedStart | None:
     """Return the start of a run that is not confirmed, None where there is none."""
-    asked = read_struct_file(run_folder / START_FILE, UnconfirmedStart)
+    asked = read_struct_file(run_folder / UNCONFIRMED_START_FILE_NAME, UnconfirmedStart)
     # A machine that shares the folder with who asked it knows what it has started.
     own = asked and not asked.slurm and read_remote_location(run_folder) is None
     return None if own else asked
@@ -102,10 +102,10 @@ def read_unconfirmed_start(run_folder: Path) -> UnconfirmedStart | None:
 def write_unconfirmed_start(run_folder: Path, asked: UnconfirmedStart | None) -> None:
     """Write that a start is about to be requested; None: its outcome is known."""
     if asked:
-        write_struct_file(run_folder / START_FILE, asked)
+        write_struct_file(run_folder / UNCONFIRMED_START_FILE_NAME, asked)
     else:
-        with raising_cannot_write(run_folder / START_FILE):
-            (run_folder / START_FILE).unlink(missing_ok=True)
+        with raising_cannot_write(run_folder / UNCONFIRMED_START_FILE_NAME):
+            (run_folder / UNCONFIRMED_START_FILE_NAME).unlink(missing_ok=True)
 
 
 def read_struct_file(path: Path, struct_type: type[_StructType]) -> _StructType | None:

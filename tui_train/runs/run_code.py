@@ -59,7 +59,7 @@ class RunCode(Struct, frozen=True, kw_only=True):
         return self.commit[:_SHORT_ID_LENGTH]
 
     @property
-    def text(self) -> str:
+    def commit_and_changes_text(self) -> str:
         """Commit and changes in words, or why they are not known."""
         if not self.commit:
             return f"not kept: {visible(self.problem) or 'no commit'}"
@@ -114,7 +114,7 @@ def labelled_code_texts(run: RunFolder) -> tuple[tuple[str, str], ...]:
     """Return what is known of the code of a run, each a label and safe words; nothing without code of the user's."""
     if (code := read_run_code(run.path)) is None:
         return ()
-    texts = [("Code", code.text)]
+    texts = [("Code", code.commit_and_changes_text)]
     if code.left_out:
         texts.append(("Not kept", code.left_out_text))
     if code.commit:

@@ -81,13 +81,13 @@ class RunFolder(Struct, frozen=True):
         return match[1] if match else ""
 
     @property
-    def script(self) -> Path:
-        """The script that Run starts."""
+    def launch_script(self) -> Path:
+        """launch.sh, which starts the run."""
         return self.path / LAUNCH_SCRIPT_FILE_NAME
 
     @property
-    def profile(self) -> Path:
-        """The profile of the run."""
+    def profile_file(self) -> Path:
+        """The file with the profile of the run."""
         return self.path / PROFILE_FILE_NAME
 
     @property
@@ -116,17 +116,17 @@ class RunFolder(Struct, frozen=True):
 
     def events(self) -> tuple[JournalEvent, ...]:
         """Return the events so far, without incomplete and unknown lines."""
-        return self.read_events()[0]
+        return self.events_and_damage()[0]
 
-    def read_events(self) -> tuple[tuple[JournalEvent, ...], str]:
+    def events_and_damage(self) -> tuple[tuple[JournalEvent, ...], str]:
         """Return the events so far, and why some cannot be read; an incomplete last line is not damage."""
         return events.read_events_and_damage(str(self.path))
 
     def plan(self) -> dict[str, Any]:
         """Return the plan as data, empty without a valid plan.json."""
-        return self.read_plan()[0]
+        return self.plan_and_damage()[0]
 
-    def read_plan(self) -> tuple[dict[str, Any], str]:
+    def plan_and_damage(self) -> tuple[dict[str, Any], str]:
         """Return the plan as data, and why it cannot be read; empty if there is none."""
         name = self.plan_file.name
         try:
@@ -142,7 +142,7 @@ class RunFolder(Struct, frozen=True):
         from tui_train.profile import store
 
         try:
-            return store.load_profile_file(str(self.profile))
+            return store.load_profile_file(str(self.profile_file))
         except TuiTrainError:
             return None
 
@@ -265,7 +265,7 @@ def find_run(reference: str, *, by_profile: bool = True) -> RunFolder:
         if is_run_folder(folder):
             return RunFolder(folder)
         if (named := _run_name_and_step(str(folder))) and is_run_folder(Path(named[0])):
-            raise _not_a_whole_run(reference, named[0])
+            raise _not_a_whole_run_error(reference, named[0])
         raise NotFound(
             f"{visible(str(folder))} is not a run folder: it has no {LAUNCH_SCRIPT_FILE_NAME}", "See `tui-train runs`."
         )
@@ -286,7 +286,7 @@ def find_run(reference: str, *, by_profile: bool = True) -> RunFolder:
         return newest
     named = _run_name_and_step(reference)
     if named and any(named[0] == "last" or run.name.startswith(named[0]) for run in every_run):
-        raise _not_a_whole_run(reference, named[0])
+        raise _not_a_whole_run_error(reference, named[0])
     raise NoSuchRun(f"there is no run {visible(reference)}", "See `tui-train runs`.")
 
 
@@ -306,13 +306,13 @@ def count_runs_of_profile(profile: str) -> int:
     return sum(_is_run_of_profile(run, profile) for run in list_runs())
 
 
-def find_run_with_result(reference: str) -> RunFolder:
+def find_run_or_checkpoint(reference: str) -> RunFolder:
     """Return a run as find_run does; `RUN@STEP` is the run whose result is its checkpoint of that step."""
     named = _run_name_and_step(reference)
     return structs.replace(find_run(named[0]), checkpoint=named[1]) if named else find_run(reference)
 
 
-def _not_a_whole_run(reference: str, run: str) -> NotFound:
+def _not_a_whole_run_error(reference: str, run: str) -> NotFound:
     return NotFound(
         f"{visible(reference)} is a checkpoint, and this takes a whole run",
         f"Name the run: {visible(run)}. try, result, evaluate, merge, export-model and publish take checkpoints.",

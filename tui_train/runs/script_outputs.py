@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 from pathlib import Path
 
-from tui_train.facts.scripts.script_source import read_source
+from tui_train.facts.scripts.script_source import read_script_source
 from tui_train.profile.fields import absolute_path
 from tui_train.profile.types import Profile
 from tui_train.runs.run_folders import RunFolder
@@ -37,7 +37,7 @@ def output_paths_in_script_arguments(run: RunFolder) -> tuple[str, ...]:
 
 
 def _output_paths_in_arguments(profile: Profile) -> tuple[str, ...]:
-    paths = likely_output_paths(read_source(profile.trainer.script), profile.trainer.arguments)
+    paths = likely_output_paths(read_script_source(profile.trainer.script), profile.trainer.arguments)
     return tuple(absolute_path(path, _working_folder(profile)) for path in paths if "\0" not in path)
 
 
@@ -55,7 +55,7 @@ def command_and_saved_files(run: RunFolder, since: float, until: float) -> tuple
     found = {
         path: time
         for folder in searched | {path.parent for path in named}
-        for path, time in _files_with_change_times(folder)
+        for path, time in _files_with_mtimes(folder)
         if path in named or (folder in searched and path.suffix in _WEIGHTS_SUFFIXES)
     }
     saved = sorted(str(path) for path, time in found.items() if since <= time <= until + _MAX_SECONDS_AFTER_END)
@@ -70,9 +70,7 @@ def argument_folders_written_since(run: RunFolder, since: float) -> tuple[Path, 
     start = _working_folder(profile)
     named = dict.fromkeys(start / value for value in _given_and_default_argument_values(profile))
     return tuple(
-        folder
-        for folder in named
-        if folder != start and any(time >= since for _, time in _files_with_change_times(folder))
+        folder for folder in named if folder != start and any(time >= since for _, time in _files_with_mtimes(folder))
     )
 
 
@@ -88,7 +86,7 @@ def weights_files_written(run: RunFolder, since: float, until: float, folders: I
     found = {
         path: time
         for folder in where
-        for path, time in _files_with_change_times(folder)
+        for path, time in _files_with_mtimes(folder)
         if path.suffix in _WEIGHTS_SUFFIXES and not _TRAINING_STATE_FILE_PATTERN.match(path.name)
     }
     return tuple(
@@ -113,7 +111,7 @@ def _given_and_default_argument_values(profile: Profile) -> Iterator[str]:
     """Yield the texts that are given for the script's arguments, and their defaults."""
     words = profile.trainer.arguments
     yield from (word.partition("=")[2] if word.startswith("-") else word for word in words)
-    own = read_source(profile.trainer.script)
+    own = read_script_source(profile.trainer.script)
     known = given_arguments(own, words)
     yield from (each.default for each in own.parameters if each.type in {"", "str"} and each.name not in known)
 
@@ -148,7 +146,7 @@ def _is_folder_not_link(entry: os.DirEntry[str]) -> bool:
         return False
 
 
-def _files_with_change_times(folder: Path) -> list[tuple[Path, float]]:
+def _files_with_mtimes(folder: Path) -> list[tuple[Path, float]]:
     """Return the files right in a folder, of very many only some, each with the time when it was written."""
     try:
         return [

@@ -68,7 +68,7 @@ class SlowRankReader:
         if len(numbers) < _PASSES_COMPARED or len(slowest) > 1:
             return ""
         rank = slowest.pop()
-        waits = [_wait_for_rank(rank, self._passes[number]) for number in numbers]
+        waits = [_seconds_waited_for_rank(rank, self._passes[number]) for number in numbers]
         if any(waited <= max(_MIN_WAIT_SHARE * whole, _MIN_WAIT_SECONDS) for waited, whole in waits):
             return ""
         waited, whole = waits[-1]
@@ -76,7 +76,7 @@ class SlowRankReader:
         return f"rank {rank} on {self._passes[numbers[-1]][rank].host} is slow: {wait_text}"
 
 
-def _wait_for_rank(rank: int, exchanges: Mapping[int, _GradientExchange]) -> tuple[float, float]:
+def _seconds_waited_for_rank(rank: int, exchanges: Mapping[int, _GradientExchange]) -> tuple[float, float]:
     """Return the seconds that the others wait for a rank in a pass, and those of the pass; zeros where it is alone."""
     others = [exchange for other, exchange in exchanges.items() if other != rank]
     if not others:

@@ -70,7 +70,7 @@ def read_queued_job(run_folder: Path) -> KnownJob | None:
     return job if job and job.state else None
 
 
-def cluster_text(host: str) -> str:
+def slurm_host_text(host: str) -> str:
     """Return the cluster of this machine, or of a host, in words."""
     return f"{host} ({SLURM_LABEL})" if host else SLURM_LABEL
 
@@ -83,7 +83,7 @@ def status_in_queue(folder: Path) -> RunStatus | None:
     # Near its time limit it has saved, and is about to be queued again.
     begun, again = _start_count_and_if_near_limit(folder)
     waits = job.state != "COMPLETING" and begun == job.starts
-    return RunStatus("queued", host=cluster_text(read_run_location(folder).host)) if waits or again else None
+    return RunStatus("queued", host=slurm_host_text(read_run_location(folder).host)) if waits or again else None
 
 
 def _start_count_and_if_near_limit(folder: Path) -> tuple[int, bool]:
@@ -119,7 +119,7 @@ def status_if_cancelled_in_queue(folder: Path) -> RunStatus | None:
     job = read_known_job(folder)
     if job is None or job.state or not job.ended.startswith("CANCELLED") or known_start_count(folder):
         return None
-    return RunStatus("stopped", exit_code=_CANCELLED_EXIT_CODE, host=cluster_text(read_run_location(folder).host))
+    return RunStatus("stopped", exit_code=_CANCELLED_EXIT_CODE, host=slurm_host_text(read_run_location(folder).host))
 
 
 def slurm_end_reason(run_folder: Path) -> str:

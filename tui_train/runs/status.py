@@ -15,10 +15,10 @@ from tui_train.runner.run_folder.state import UNCONFIRMED_STATE, RunStatus
 from tui_train.runs.remote_run import last_known_remote_status, read_run_location, read_unconfirmed_start
 from tui_train.runs.run_folders import RunFolder, list_runs
 from tui_train.runs.slurm_job import (
-    cluster_text,
     queue_reason_text,
     read_known_job,
     slurm_end_reason,
+    slurm_host_text,
     status_if_cancelled_in_queue,
     status_in_queue,
 )
@@ -36,8 +36,8 @@ def read_status(run: RunFolder, logged: tuple[JournalEvent, ...] | None = None) 
     known = there or state.read_status(str(run.path), logged)
     if asked:
         host = read_run_location(run.path).host
-        return known._replace(state=UNCONFIRMED_STATE, host=cluster_text(host) if asked.slurm else host)
-    return known._replace(host=cluster_text(known.host)) if there and read_known_job(run.path) else known
+        return known._replace(state=UNCONFIRMED_STATE, host=slurm_host_text(host) if asked.slurm else host)
+    return known._replace(host=slurm_host_text(known.host)) if there and read_known_job(run.path) else known
 
 
 def waiting_or_end_reason(run: RunFolder, status: RunStatus) -> str:
@@ -101,11 +101,11 @@ class ListedRun(Struct, frozen=True, kw_only=True):
 def read_listed_run(run: RunFolder) -> ListedRun:
     """Return a run with its state, or with the reason why that cannot be read."""
     try:
-        events, damage = run.read_events()
+        events, damage = run.events_and_damage()
         status = read_status(run, events)
         # Without a readable event it is unknown even whether it was started.
         known = status if events or not damage else None
-        return ListedRun(run=run, status=known, damage=damage or run.read_plan()[1])
+        return ListedRun(run=run, status=known, damage=damage or run.plan_and_damage()[1])
     except Exception as error:  # noqa: BLE001 - whatever is in this folder, the others are shown
         return ListedRun(run=run, status=None, damage=visible(f"{type(error).__name__}: {error}")[:200])
 

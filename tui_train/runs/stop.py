@@ -30,7 +30,9 @@ def stop_run(run: RunFolder, *, while_waiting: Callable[[], None] = lambda: None
     """
     status = read_status(run)
     before = (
-        frozenset(state.run_process_family(str(run.path), status).living_processes()) if status.mark else frozenset()
+        frozenset(state.process_family_of_run(str(run.path), status).living_ticks_by_pid())
+        if status.mark
+        else frozenset()
     )
     try:
         ended = end(str(run.path), while_waiting=while_waiting, at_once=at_once)

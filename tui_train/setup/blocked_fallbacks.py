@@ -68,7 +68,7 @@ def why_no_fallbacks(profile: Profile, facts: Facts) -> str:
     return _UNCOORDINATED_MACHINES_REASON if by_hand and not facts.scheduler else ""
 
 
-def why_fallbacks_refused(
+def refusal_by_fallback(
     profile: Profile, preset: Preset, tool: Toolchain | None, document: YamlDocument | None, gpus: tuple[Gpu, ...]
 ) -> dict[str, str]:
     """Return the fallbacks that cannot help with this preset, Python, file and GPUs, each with the reason."""

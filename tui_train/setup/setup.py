@@ -14,7 +14,7 @@ from tui_train.base.text import visible
 from tui_train.facts.answer_cache import content_digest
 from tui_train.facts.gpus.capability import approximate_teraflops, do_all_support_bf16
 from tui_train.facts.gpus.gpu_sets import recommended_uuids
-from tui_train.facts.gpus.verdicts import find_gpus_by_name, gpu_verdicts
+from tui_train.facts.gpus.verdicts import find_gpus_by_identifier, gpu_verdicts
 from tui_train.facts.types import Facts, Gpu, GpuVerdict, ScriptSource, Toolchain, YamlDocument
 from tui_train.launchers import LAUNCHERS, launchers_supporting
 from tui_train.profile import fields
@@ -46,8 +46,8 @@ from tui_train.trainers.trainer import Trainer
 MODEL_SIZE_PLACEHOLDERS = frozenset({"layers", "hidden_size", "ffn_hidden_size", "heads"})
 # What the Python, the cards and the launcher are is not chosen again where defaults of ours are added.
 _MACHINE_PARTS = (
-    "toolchain", "gpu_verdicts", "gpus", "device", "launcher", "first_machine_processes", "world_size", "model_copies",
-    "communication_backend", "launcher_config",
+    "toolchain", "gpu_verdicts", "gpus", "device", "launcher", "first_machine_process_count", "world_size",
+    "model_copies", "communication_backend", "launcher_config",
 )  # fmt: skip
 
 _Answer = TypeVar("_Answer")
@@ -90,7 +90,7 @@ class Setup:
         return answer
 
     @property
-    def recipe_problem(self) -> BadInput | None:
+    def preset_error(self) -> BadInput | None:
         """The error that the recipe half raises, such as an unknown preset; None if there is none."""
         return self._preset if isinstance(self._preset, BadInput) else None
 
@@ -102,7 +102,7 @@ class Setup:
         return pick_toolchain(self.profile, self.facts)
 
     @cached_property
-    def python_problems(self) -> tuple[tuple[Toolchain, str], ...]:
+    def pythons_and_why_unusable(self) -> tuple[tuple[Toolchain, str], ...]:
         """Each Python of the machine with why it cannot train the profile, empty where it can."""
         return tuple((tool, why_python_unusable(self.profile, tool)) for tool in self.facts.toolchains)
 
@@ -120,7 +120,7 @@ class Setup:
         if not hardware.gpus:
             usable = recommended_uuids(cards, self.gpu_verdicts)
             return tuple(card for card in cards if card.uuid and card.uuid in usable)
-        named = [matching[0] for name in hardware.gpus if len(matching := find_gpus_by_name(cards, name)) == 1]
+        named = [matching[0] for name in hardware.gpus if len(matching := find_gpus_by_identifier(cards, name)) == 1]
         return tuple(card for card in cards if card.uuid and card in named)
 
     @cached_property
@@ -172,7 +172,7 @@ class Setup:
         return f"line {source.rank_line} of {visible(Path(self.profile.trainer.script).name)} {does} {source.rank_name}"
 
     @cached_property
-    def first_machine_processes(self) -> int:
+    def first_machine_process_count(self) -> int:
         """The processes of the first machine: as chosen, else one a card, on the CPU as the machines have them."""
         if chosen := self.profile.hardware.processes:
             return chosen
@@ -184,7 +184,7 @@ class Setup:
     @cached_property
     def world_size(self) -> int:
         """The processes of all machines."""
-        return self.profile.nodes.world_size(self.first_machine_processes)
+        return self.profile.nodes.world_size(self.first_machine_process_count)
 
     @cached_property
     def model_copies(self) -> int:
@@ -200,7 +200,7 @@ class Setup:
         return chosen if chosen != "auto" else "nccl" if self.device == "cuda" else "gloo"
 
     @property
-    def communication_key(self) -> str:
+    def communication_test_key(self) -> str:
         """The key of a test of this communication; a digest, because variables may be secrets."""
         profile = self.profile
         python = self.toolchain.python if self.toolchain else ""
@@ -256,7 +256,7 @@ class Setup:
 
     @cached_property
     def preset(self) -> Preset:
-        """The preset that passes the recipe, with the defaults on these cards; raises `recipe_problem`."""
+        """The preset that passes the recipe, with the defaults on these cards; raises `preset_error`."""
         if isinstance(self._preset, BadInput):
             raise self._preset
         cards = self.gpus if self.device == "cuda" else ()
@@ -320,7 +320,7 @@ class Setup:
         """The facts that the fallbacks depend on."""
         profile, trainer = self._profile_with_data_values, self.trainer
         loads_model = bool(profile.trainer.model) and "model" in self.accepted_placeholders
-        refused = self._why_fallbacks_refused()
+        refused = self._refusal_by_fallback_rung()
         batch_not_set = "micro_batch" not in refused and self._is_batch_unset()
         if batch_not_set:
             refused["micro_batch"] = blocked_fallbacks.BATCH_NOT_SET_REASON
@@ -339,12 +339,12 @@ class Setup:
             min_micro_batch=trainer.min_micro_batch(),
         )
 
-    def _why_fallbacks_refused(self) -> dict[str, str]:
+    def _refusal_by_fallback_rung(self) -> dict[str, str]:
         unsharded = self._why_sharding_refused()
         offload = unsharded or blocked_fallbacks.why_host_memory_below_gpu_memory(
             self.gpus, self.facts.machine.memory_total
         )
-        refused = blocked_fallbacks.why_fallbacks_refused(
+        refused = blocked_fallbacks.refusal_by_fallback(
             self.effective_profile, self.preset, self.toolchain, self.config_document, self.gpus
         )
         # A value set in another form, such as "offload", is the user's own choice.

@@ -10,7 +10,7 @@ from tui_train.facts.data.data_report import DataReport
 from tui_train.facts.data.data_use import known_format_of_files
 from tui_train.facts.types import Toolchain
 from tui_train.profile.presets import (
-    CheckpointRules,
+    CheckpointConventions,
     GracefulStop,
     Preset,
     PresetArgument,
@@ -66,7 +66,7 @@ _TRL_COMMAND_ARGUMENTS = (
     PresetArgument(("--optim=adamw_bnb_8bit",), when="optimizer_8bit=yes"),
     PresetArgument(("--use_liger_kernel=True",), when="fused_cross_entropy=yes"),
 )
-_SEQUENCE_ARGUMENTS = (
+_LENGTH_AND_EVAL_BATCH_ARGUMENTS = (
     PresetArgument(("--per_device_eval_batch_size={eval_batch}", "--eval_accumulation_steps=8")),
     PresetArgument(("--max_length={sequence_length}",)),
 )
@@ -100,7 +100,7 @@ _TRL_CONFIG_FILE_VALUES = (
     TrainerFileValue("ddp_backend", "gloo", when="backend=gloo"),
 )
 # transformers writes this file last; FSDP and DeepSpeed write no optimizer.pt beside it.
-_CHECKPOINT_RULES = CheckpointRules(
+_CHECKPOINT_RULES = CheckpointConventions(
     prefix="checkpoint-", complete=("trainer_state.json",), resume=("--resume_from_checkpoint={checkpoint}",)
 )
 # On SIGTERM it waits 3 s, then saves. Several processes would not agree on the step, and hang.
@@ -154,7 +154,7 @@ class FinetuneTrainer(Trainer):
 
     def why_unusable(self) -> str:
         """Return that TRL is too old."""
-        version = self.packages.get("trl")
+        version = self.package_versions.get("trl")
         old = version is not None and not is_at_least_or_unknown(version, _MIN_TRL_VERSION)
         return f"trl {version}, but {_MIN_TRL_VERSION} or newer is needed" if old else ""
 
@@ -179,7 +179,7 @@ class FinetuneTrainer(Trainer):
         ]
         if end := end_token_to_pass(profile, self._data_reports):
             values.append(TrainerFileValue("eos_token", end))
-        arguments: tuple[PresetArgument, ...] = (*_TRL_COMMAND_ARGUMENTS, *_batch_arguments(chosen))
+        arguments: tuple[PresetArgument, ...] = (*_TRL_COMMAND_ARGUMENTS, *_length_and_eval_batch_arguments(chosen))
         if chosen.tuning == "full":
             # It may fall back to an adapter.
             arguments = (*arguments, PresetArgument(_fallback_adapter_arguments(chosen), when="lora=yes"))
@@ -287,13 +287,13 @@ def default_learning_rate(settings: FinetuneSettings) -> float:
     return FULL_AND_ADAPTER_LEARNING_RATES_BY_METHOD[settings.method][settings.tuning != "full"]
 
 
-def _batch_arguments(settings: FinetuneSettings) -> tuple[PresetArgument, ...]:
+def _length_and_eval_batch_arguments(settings: FinetuneSettings) -> tuple[PresetArgument, ...]:
     """Return how the length of a sequence and the batch of evaluations are passed.
 
     What writes answers has no length of a whole sequence, and evaluates all answers to a prompt at once.
     """
     if not generates_answers(settings):
-        return _SEQUENCE_ARGUMENTS
+        return _LENGTH_AND_EVAL_BATCH_ARGUMENTS
     return (
         PresetArgument((f"--per_device_eval_batch_size={generations_in_force(settings)}",)),
         PresetArgument(("--num_generations={generations}",)),

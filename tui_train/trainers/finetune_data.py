@@ -44,7 +44,7 @@ def _model_and_chat_template_parts(profile: Profile) -> tuple[CommandPart, ...]:
     if not profile.trainer.model:
         return ()
     own = (f"--chat-template={path}",) if (path := chosen_chat_template(profile)) else ()
-    only = ("--answers-only",) if profile.finetune.answers_only else _find_answers_option_if_undecided(profile)
+    only = ("--answers-only",) if profile.finetune.answers_only else _option_to_find_marked_answers(profile)
     # A reward model writes nothing that could end.
     keeps = profile.finetune.method == "reward" or _user_argument_value(profile, "--eos_token")
     end = ("--keep-end",) if keeps else ()
@@ -53,7 +53,7 @@ def _model_and_chat_template_parts(profile: Profile) -> tuple[CommandPart, ...]:
     return (CommandPart(words, "rows that its chat template refuses are left out"), *_length_limit_parts(profile))
 
 
-def _find_answers_option_if_undecided(profile: Profile) -> tuple[str, ...]:
+def _option_to_find_marked_answers(profile: Profile) -> tuple[str, ...]:
     """Return that the preparation finds out whether answers are marked, where nothing here says it."""
     undecided = profile.finetune.method == "sft" and profile.finetune.answers_only is None
     return ("--find-answers",) if undecided and not _user_argument_value(profile, "--assistant_only_loss") else ()

@@ -20,7 +20,7 @@ class NemoRecipeTrainer(Trainer):
     about = "by its name; GPUs only"
     label = "a NeMo recipe"
     own_fields = frozenset({"nemo"})
-    allows_uneven = False
+    allows_uneven_processes = False
     resumes_itself = True
     why_gloo_unsupported = "NeMo's parallel training needs NCCL: Gloo cannot send between GPUs"
     package_set = "nemo"
@@ -69,7 +69,7 @@ class NemoRecipeTrainer(Trainer):
 
     def why_unusable(self) -> str:
         """Return the missing packages."""
-        return nemo.why_nemo_unusable(self.packages)
+        return nemo.why_nemo_unusable(self.package_versions)
 
     def toolchain_preference_rank(self) -> int:
         """Return the rank: NeMo's own recipes first, then Megatron-Bridge, then AutoModel."""

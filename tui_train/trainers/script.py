@@ -5,7 +5,7 @@ from functools import cached_property
 from typing import ClassVar
 
 from tui_train.base.command import CommandPart
-from tui_train.facts.scripts.script_source import read_source
+from tui_train.facts.scripts.script_source import read_script_source
 from tui_train.facts.types import ScriptSource
 from tui_train.profile.presets import Preset
 from tui_train.profile.types import AUTO_PRESET, Profile
@@ -49,7 +49,7 @@ class ScriptTrainer(Trainer):
 
     def _script_source(self) -> ScriptSource | None:
         script = self.profile.trainer.script
-        return self.facts.sources.get(script) if self.facts else read_source(script) if script else None
+        return self.facts.sources.get(script) if self.facts else read_script_source(script) if script else None
 
     def own_default_source_by_name(self) -> Mapping[str, str]:
         """Return the script as the source of the defaults that it writes out itself."""
@@ -67,7 +67,7 @@ class ScriptTrainer(Trainer):
 
     def unset_value_source(self) -> str:
         """Return the preset as the source of unset values, or the script if it replaces the module."""
-        by_preset = runs_preset_module(self.profile, self.preset) and self.preset.module
+        by_preset = do_preset_defaults_apply(self.profile, self.preset) and self.preset.module
         return f"{self.preset.label}'s default" if by_preset else SCRIPT_OWN_VALUE_SOURCE_TEXT
 
     def program_parts(self) -> tuple[CommandPart, ...]:
@@ -81,6 +81,6 @@ def script_or_module_to_start(profile: Profile, preset: Preset) -> str:
     return (profile.trainer.script if preset.can_start_script else "") or preset.module
 
 
-def runs_preset_module(profile: Profile, preset: Preset) -> bool:
+def do_preset_defaults_apply(profile: Profile, preset: Preset) -> bool:
     """Return whether the preset's defaults apply: not if a script replaces its module."""
     return not preset.module or not (preset.can_start_script and profile.trainer.script)

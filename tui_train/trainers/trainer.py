@@ -53,7 +53,7 @@ class Trainer:
     """Its defaults are those of this package, and it is passed every value of the recipe."""
     requires_user_data: ClassVar[bool] = False
     """It trains on nothing but the data of the profile."""
-    allows_uneven: ClassVar[bool] = True
+    allows_uneven_processes: ClassVar[bool] = True
     """Its machines may have different numbers of processes."""
     resumes_itself: ClassVar[bool] = False
     """It finds its newest checkpoint."""
@@ -116,7 +116,7 @@ class Trainer:
         return ()
 
     @property
-    def packages(self) -> dict[str, str]:
+    def package_versions(self) -> dict[str, str]:
         """The versions of its Python's packages by name."""
         return self.toolchain.packages if self.toolchain else {}
 

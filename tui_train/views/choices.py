@@ -33,7 +33,7 @@ UNSET_LABEL = "not set"
 _AUTOMATIC_PYTHON_LABEL = "the best one"
 _USUAL_TIME_LIMITS = (3600, 4 * 3600, 12 * 3600, 86400, 3 * 86400, 7 * 86400)  # seconds
 
-_KEYS_OF_IMAGES = frozenset({"finetune.freeze_vision", "data.max_pixels"})
+_KEYS_OF_VISION_MODELS = frozenset({"finetune.freeze_vision", "data.max_pixels"})
 _KEYS_SET_BY_SLURM = frozenset({"nodes.address", "nodes.port"})
 # Values of the recipe that few trainers take.
 _KEYS_SHOWN_ONLY_IF_SUPPORTED = frozenset(
@@ -119,7 +119,11 @@ def is_field_shown(key: str, setup_or_profile: Setup | Profile) -> bool:
     if not fields.is_chosen(profile, key) and (
         (key == "recipe.lr_base_batch" and profile.recipe.lr_scaling == "none")
         or (key == "data.weights" and len(profile.trainer.data) < 2)  # a number per file that is named
-        or (key in _KEYS_OF_IMAGES and isinstance(setup_or_profile, Setup) and has_no_vision_tower(setup_or_profile))
+        or (
+            key in _KEYS_OF_VISION_MODELS
+            and isinstance(setup_or_profile, Setup)
+            and has_no_vision_tower(setup_or_profile)
+        )
     ):
         return False
     explained = (
@@ -193,7 +197,7 @@ def _launcher_options(setup: Setup) -> tuple[FieldOption, ...]:
             reason = f"NeMo runs under {capable_launchers_text(lambda other: other.starts_nemo_recipes)}"
         elif tool and (missing := [package for package in launcher.needs if not installed.get(package)]):
             reason = f"the chosen Python has no {missing[0]}"
-        elif profile.trainer.strategy not in {"ddp", *launcher.shards}:
+        elif profile.trainer.strategy not in {"ddp", *launcher.sharding_strategies}:
             reason = f"does not start {profile.trainer.strategy}"
         options.append(FieldOption(name, launcher.label, launcher.description, reason))
     return tuple(options)
@@ -210,7 +214,7 @@ def _python_options(setup: Setup) -> tuple[FieldOption, ...]:
     profile = setup.profile
     best = f"now {display_path(setup.toolchain.python)}" if setup.toolchain and not profile.trainer.python else ""
     options = [FieldOption("", _AUTOMATIC_PYTHON_LABEL, best)]
-    for tool, problem in setup.python_problems:
+    for tool, problem in setup.pythons_and_why_unusable:
         trl = tool.packages.get("trl") if trainer_of(profile).requires_user_data else None
         versions = (
             f"torch {tool.torch}" if tool.torch else "",

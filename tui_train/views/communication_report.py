@@ -51,7 +51,9 @@ def examination_text(setup: Setup, examination: Examination, *, with_fix: bool =
     result = examination.result
     if result.works:
         return _success_text(setup, result)
-    failed = "The processes do not reach each other" if result.processes > 1 and result.is_known else "The test failed"
+    failed = (
+        "The processes do not reach each other" if result.processes > 1 and result.is_conclusive else "The test failed"
+    )
     lines = [f"{failed}: {visible(result.cause)}."]
     lines += [f"  {tried_change_text(cure)}" for cure in examination.cures]
     change = examination.proven_fix

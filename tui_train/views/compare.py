@@ -74,7 +74,7 @@ class ComparedRun(Struct, frozen=True, kw_only=True):
 
     def metric_over(self, name: str, x_quantity: XQuantity) -> list[tuple[float, float]]:
         """Return the values of a metric in the same way, of very many steps their means; none where it has none."""
-        series = self.progress.metrics.named(name)
+        series = self.progress.metrics.series_named(name)
         buckets = series.all_buckets() if series else ()
         return self._points_over(x_quantity, [(bucket.last, bucket.mean) for bucket in buckets])
 
@@ -157,7 +157,7 @@ def compared_metric_names(compared: Sequence[ComparedRun]) -> tuple[str, ...]:
 def result_rows(compared: Sequence[ComparedRun], metric_names: Sequence[str] = ()) -> tuple[ComparisonRow, ...]:
     """Return what came of the runs, without what is known of none; also of some metrics."""
     progress = [each.progress for each in compared]
-    rewards = [each.metrics.named("reward") for each in progress]
+    rewards = [each.metrics.series_named("reward") for each in progress]
     lower_loss_is_better = True if _are_losses_of_one_kind(compared) else None
     best = [found.loss if (found := each.best_evaluation) else None for each in progress]
     newest = [each.evaluations.last.loss if each.evaluations.last else None for each in progress]
@@ -181,7 +181,7 @@ def result_rows(compared: Sequence[ComparedRun], metric_names: Sequence[str] = (
 
 
 def _metric_rows(compared: Sequence[ComparedRun], name: str) -> Iterator[ComparisonRow]:
-    series = [each.progress.metrics.named(name) for each in compared]
+    series = [each.progress.metrics.series_named(name) for each in compared]
     summaries = [summarize_metric(each) if each else None for each in series]
     last = [summary.last if summary else None for summary in summaries]
     means = [summary.mean_last_tenth if summary else None for summary in summaries]
@@ -251,7 +251,7 @@ def faster_run_sentence(compared: Sequence[ComparedRun]) -> str:
 def _are_losses_of_one_kind(compared: Sequence[ComparedRun]) -> bool:
     """Tell whether a lower loss is better: not between methods, and not where the model learns from rewards."""
     methods = {each.settings[_METHOD_KEY].value for each in compared if each.settings}
-    return len(methods) < 2 and not any(each.progress.metrics.named("reward") for each in compared)
+    return len(methods) < 2 and not any(each.progress.metrics.series_named("reward") for each in compared)
 
 
 def _read_compared_run(run: RunFolder) -> ComparedRun:

@@ -95,7 +95,7 @@ def file_share_lines(report: DataReport) -> list[str]:
     return [*lines, *([f"and {quantity(more, 'more file')}"] if more else [])]
 
 
-def ignored_end_token_text(report: DataReport, question: DataQuestion) -> str:
+def passed_end_token_text(report: DataReport, question: DataQuestion) -> str:
     """Return with which token the turns of chats end where the model would not stop at it, else nothing."""
     ends = report.ends
     if not ends.passed or question.method == "reward":
@@ -114,7 +114,7 @@ def token_histogram_text(tokens: TokenCounts, max_width: int = 0) -> str:
     return "".join(block if count else " " for block, count in zip(drawn, counts, strict=True))
 
 
-def truncated_rows_text(report: DataReport, tokens: TokenCounts, question: DataQuestion) -> str:
+def too_long_rows_text(report: DataReport, tokens: TokenCounts, question: DataQuestion) -> str:
     """Return what share of the rows is longer than the sequence length."""
     done = "left out" if leaves_long_rows_out(report, question) else "cut"
     return f"{percent(tokens.cut / max(report.usable, 1), 1)} of the rows {done}"

@@ -30,10 +30,10 @@ def mean_score_texts(evaluation: Evaluation) -> tuple[str, str, str]:
 def verdict_text(evaluation: Evaluation) -> str:
     """Return the verdict: `Better than the base, on 61 % of 200 rows (95 % interval: 53 to 67 %)`."""
     other = "the base" if evaluation.other_name == "base" else evaluation.other_name
-    equal, count = evaluation.equal_rows, len(evaluation.rows)
+    equal, count = evaluation.equal_row_count, len(evaluation.rows)
     if equal == count:
         return f"No proven difference from {other}: equal on {quantity(count, 'row')}."
-    low, high = (percent(share).removesuffix(" %") for share in evaluation.interval)
+    low, high = (percent(share).removesuffix(" %") for share in evaluation.confidence_interval)
     apart = f"{percent(evaluation.better_share)} of {quantity(count - equal, 'row')}"
     interval = f"(95 % interval: {low} to {high} %{f'; equal on {grouped_digits(equal)} more' if equal else ''})"
     if evaluation.verdict == "better":
@@ -48,7 +48,7 @@ def stored_verdict_text(run: RunFolder, result: RunResult) -> str:
     return f"{verdict_text(evaluation)} {evaluation.note}".rstrip() if evaluation else ""
 
 
-def sample_texts(evaluation: Evaluation, count: int) -> Iterator[tuple[tuple[str, str], ...]]:
+def differing_sample_texts(evaluation: Evaluation, count: int) -> Iterator[tuple[tuple[str, str], ...]]:
     """Yield the first rows whose answers differ: prompt, expected answer where there is one, both sides' answers."""
     rows = [row for row in evaluation.rows if row.result.answer != row.other.answer]
     for row in rows[:count]:

@@ -7,7 +7,7 @@ from tui_train.facts.data.data_report import DataReport
 from tui_train.memory.data_defaults import LENGTH_OF_ALL_ROWS_TEXT, MIN_ROWS_TO_EVALUATE
 from tui_train.memory.predict import predict_memory
 from tui_train.plan.description import warm_up_text
-from tui_train.profile.rewards import COMPLETION_LENGTH, generates_answers, generations_in_force
+from tui_train.profile.rewards import DEFAULT_COMPLETION_LENGTH, generates_answers, generations_in_force
 from tui_train.setup.recipe.data_questions import (
     EVALUATION_SHARE_KEY,
     data_report_at_length_in_force,
@@ -70,7 +70,7 @@ def recipe_screen_notes(setup: Setup) -> dict[str, str]:
         notes["recipe.epochs"] = f"≈ {grouped_digits(steps)} steps"
         notes["recipe.steps"] = "ends after the epochs"
     if report:
-        notes |= _notes_of_data(setup, report)
+        notes |= _length_and_answer_notes(setup, report)
     if words := _warm_up_note(recipe.warmup, steps):
         notes["recipe.warmup"] = words
     if generates_answers(chosen):
@@ -81,14 +81,14 @@ def recipe_screen_notes(setup: Setup) -> dict[str, str]:
             filter(None, (f"TRL's {generations}" * (chosen.generations is None), per_step))
         )
         if chosen.completion_length is None:
-            notes["finetune.completion_length"] = f"TRL's {COMPLETION_LENGTH} tokens"
+            notes["finetune.completion_length"] = f"TRL's {DEFAULT_COMPLETION_LENGTH} tokens"
     if recipe.evaluate_every is None:
         kept = profile.trainer.validation_data or profile.data.evaluation
         notes["recipe.evaluate_every"] = "with each checkpoint" if kept else "no data to evaluate on"
     return notes
 
 
-def _notes_of_data(setup: Setup, report: DataReport) -> dict[str, str]:
+def _length_and_answer_notes(setup: Setup, report: DataReport) -> dict[str, str]:
     """Return what the data and the model's template make of the sequence length and of what is learned."""
     notes = {}
     source = setup.effective_values["sequence_length"].source

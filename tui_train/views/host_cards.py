@@ -30,7 +30,7 @@ def host_cards_summary(facts: Facts) -> str:
     return ", ".join(filter(None, parts))
 
 
-def card_use_lines(facts: Facts) -> Iterator[tuple[str, str]]:
+def card_and_use_texts(facts: Facts) -> Iterator[tuple[str, str]]:
     """Yield each card with its memory, and whether it is free, else who uses it: user, command, memory, since when."""
     for gpu in facts.machine.gpus:
         name = visible(gpu.name).removeprefix("NVIDIA ") or "?"

@@ -9,9 +9,9 @@ from tui_train.base.text import visible
 
 def displayed_import_rows(rows: Iterable[ImportedWords]) -> list[tuple[str, str, str]]:
     """Return words, outcome and reason of each row, without secrets."""
-    return [(_safe(row.words), row.outcome, _safe(row.text)) for row in rows]
+    return [(_text_without_secrets(row.words), row.outcome, _text_without_secrets(row.text)) for row in rows]
 
 
-def _safe(text: str) -> str:
+def _text_without_secrets(text: str) -> str:
     # Of a secret that is passed by name only the name stands there.
     return visible(text if text.startswith("trainer.secrets=") else mask_secrets(text)[0])

@@ -60,21 +60,21 @@ def model_card_text(facts: ModelCardFacts, written_head: dict[str, Any], written
 
 def _head_lines(facts: ModelCardFacts, written: dict[str, Any]) -> Iterator[str]:
     """Yield the head's lines; JSON's texts are YAML's too."""
-    pipeline = facts.pipeline or _text(written.get("pipeline_tag"))
+    pipeline = facts.pipeline or _text_or_empty(written.get("pipeline_tag"))
     values = {
         "base_model": facts.base,
         "library_name": "peft" if facts.is_adapter else "transformers",
         **{name: _absolute_license_link(facts, text) for name, text in facts.license.items()},
         "pipeline_tag": pipeline,
     }
-    yield from (f"{name}: {_yaml(text)}" for name, text in values.items() if text)
-    datasets = [name for name in (*facts.datasets, *_texts(written.get("datasets"))) if is_hub_id(name)]
+    yield from (f"{name}: {_yaml_text(text)}" for name, text in values.items() if text)
+    datasets = [name for name in (*facts.datasets, *_texts_in_value(written.get("datasets"))) if is_hub_id(name)]
     # The Hub itself names the base in a tag; PEFT does so by a path where the base is a folder.
-    tags = [tag for tag in _texts(written.get("tags")) if "/" not in tag and ":" not in tag]
+    tags = [tag for tag in _texts_in_value(written.get("tags")) if "/" not in tag and ":" not in tag]
     for name, texts in (("datasets", datasets), ("tags", [*tags, *facts.tags, _OWN_TAG])):
         if texts:
             yield f"{name}:"
-            yield from (f"- {_yaml(text)}" for text in dict.fromkeys(texts))
+            yield from (f"- {_yaml_text(text)}" for text in dict.fromkeys(texts))
 
 
 def is_hub_id(text: str) -> bool:
@@ -88,19 +88,19 @@ def _absolute_license_link(facts: ModelCardFacts, text: str) -> str:
     return f"https://huggingface.co/{facts.base}/blob/main/{text}" if is_link and "://" not in text else text
 
 
-def _yaml(text: str) -> str:
+def _yaml_text(text: str) -> str:
     return json.dumps(visible(text), ensure_ascii=False)
 
 
-def _text(value: Any) -> str:
+def _text_or_empty(value: Any) -> str:
     return value if isinstance(value, str) else ""
 
 
-def _texts(value: Any) -> list[str]:
+def _texts_in_value(value: Any) -> list[str]:
     return (
         [each for each in value if isinstance(each, str)]
         if isinstance(value, list)
-        else [*filter(None, [_text(value)])]
+        else [*filter(None, [_text_or_empty(value)])]
     )
 
 
@@ -108,7 +108,7 @@ def _completed_text(facts: ModelCardFacts, text: str) -> str:
     """Return a card's text with what its writer did not know: the repository, and the base where that was a folder."""
     text = _TRL_TITLE_PATTERN.sub(lambda _: f"# Model Card for {_repo_name(facts)}", text, count=1)
     text = _TRL_MODEL_PATTERN.sub(lambda match: f'{match[1]}"{facts.repo}"', text)
-    text = text.replace(_TRL_UNKNOWN_BASE_TEXT, _base_text(facts) or "a base model that is not on the Hub")
+    text = text.replace(_TRL_UNKNOWN_BASE_TEXT, _base_model_link(facts) or "a base model that is not on the Hub")
     for path in sorted(filter(None, facts.local_paths), key=len, reverse=True):
         text = text.replace(path, PurePosixPath(path).name)
     return text
@@ -116,7 +116,7 @@ def _completed_text(facts: ModelCardFacts, text: str) -> str:
 
 def _generated_card_text(facts: ModelCardFacts) -> str:
     kind = "adapter" if facts.is_adapter else "model"
-    of = f", fine-tuned from {base}" if (base := _base_text(facts)) else ""
+    of = f", fine-tuned from {base}" if (base := _base_model_link(facts)) else ""
     text = f"# {_repo_name(facts)}\n\nThis is {'an' if facts.is_adapter else 'a'} {kind}{of}.\n"
     if facts.pipeline == "text-generation":
         load = f'pipeline("text-generation", model="{facts.repo}", device_map="auto")'
@@ -128,7 +128,7 @@ def _repo_name(facts: ModelCardFacts) -> str:
     return facts.repo.rpartition("/")[2]
 
 
-def _base_text(facts: ModelCardFacts) -> str:
+def _base_model_link(facts: ModelCardFacts) -> str:
     return f"[{facts.base}](https://huggingface.co/{facts.base})" if facts.base else ""
 
 
@@ -138,7 +138,7 @@ def _run_section_lines(facts: ModelCardFacts) -> Iterator[str]:
     rows = list(facts.facts)
     if facts.license.get("license"):
         rows.insert(0, ("Licence of the base model", facts.license.get("license_name") or facts.license["license"]))
-    base = f"{_base_text(facts)}{f', revision {_escaped(facts.revision)}' if facts.revision else ''}"
+    base = f"{_base_model_link(facts)}{f', revision {_escaped(facts.revision)}' if facts.revision else ''}"
     first = [f"| Base model | {base} |"] if facts.base else []
     yield from ("| | |", "|---|---|", *first, *_table_rows(rows))
     if facts.settings:

@@ -28,7 +28,7 @@ from tui_train.views.evaluation import mean_score_texts, verdict_text
 from tui_train.views.model_card import ModelCardFacts, is_hub_id
 from tui_train.views.run_settings import effective_settings
 
-_METHOD_LABELS: dict[FinetuneMethod, str] = {**LABEL_BY_METHOD, "sft": "supervised fine-tuning (SFT)"}
+_CARD_LABEL_BY_METHOD: dict[FinetuneMethod, str] = {**LABEL_BY_METHOD, "sft": "supervised fine-tuning (SFT)"}
 _PIPELINE_BY_TASK = {
     "CAUSAL_LM": "text-generation",
     "SEQ_CLS": "text-classification",
@@ -115,7 +115,7 @@ def _labelled_facts(
 
 
 def _method_text(finetune: FinetuneSettings) -> str:
-    method = _METHOD_LABELS[finetune.method]
+    method = _CARD_LABEL_BY_METHOD[finetune.method]
     if finetune.tuning == "full":
         return f"{method} of all weights"
     kind = "QLoRA (the base in 4 bits)" if finetune.tuning == "qlora" else "LoRA"
@@ -125,7 +125,7 @@ def _method_text(finetune: FinetuneSettings) -> str:
 def _weights_method_text(result: RunResult) -> str:
     """Return what a script trained, which may have been another method: `LoRA adapter, rank 16`."""
     rank = result.weights.rank if result.weights else 0
-    return f"{replace(result, base='').weights_text}{f', rank {rank}' if rank else ''}"
+    return f"{replace(result, base='').weights_kind_and_base_text}{f', rank {rank}' if rank else ''}"
 
 
 def _data_file_text(file: HashedDataFile) -> str:

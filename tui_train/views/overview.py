@@ -135,7 +135,9 @@ def _data_line(setup: Setup) -> OverviewLine:
 
 def _argument_origin_text(value: ValueInForce) -> str:
     """Return which argument of the script a value is, and whether it is the script's default."""
-    return visible(f"{value.parameter.name}{'' if value.is_given else f', {SCRIPT_DECLARED_DEFAULT_SOURCE_TEXT}'}")
+    return visible(
+        f"{value.parameter.name}{'' if value.is_from_arguments else f', {SCRIPT_DECLARED_DEFAULT_SOURCE_TEXT}'}"
+    )
 
 
 def _finetune_data_line(setup: Setup) -> OverviewLine:

@@ -7,10 +7,10 @@ import time
 from collections.abc import Sequence
 
 from tui_train.base.errors import Unavailable
-from tui_train.base.own_command import with_own_command
+from tui_train.base.own_command import with_runnable_commands
 from tui_train.base.text import (
-    as_sentence,
     broken_loss_text,
+    capitalised,
     duration_text,
     number_ranges_text,
     quantity,
@@ -125,7 +125,7 @@ def _card_and_set_lines(
         ))  # fmt: skip
     full_table = text_table(rows)
     fits = max_width is None or max(map(len, full_table.split("\n"))) <= max_width
-    lines = [full_table] if fits else _short_card_lines(rows, machine, max_width)
+    lines = [full_table] if fits else _grouped_card_lines(rows, machine, max_width)
     lines += ["* = chosen for training"] if chosen_uuids else []
     offered = rank_card_sets(machine.gpus, verdicts)
     if len(offered) > 1:
@@ -145,14 +145,14 @@ def _card_and_set_lines(
 def _torch_remedy(machine: Machine) -> str:
     """Return how to get a torch for the cards of a machine, or why there is none."""
     try:
-        return with_own_command(
+        return with_runnable_commands(
             f"Make an environment that can: tui-train env create hf ({recommended_torch_build(machine).text})."
         )
     except Unavailable as error:
-        return f"{as_sentence(error.message)}. {error.remedy}"
+        return f"{capitalised(error.message)}. {error.remedy}"
 
 
-def _short_card_lines(rows: Sequence[tuple[str, ...]], machine: Machine, max_width: int | None) -> list[str]:
+def _grouped_card_lines(rows: Sequence[tuple[str, ...]], machine: Machine, max_width: int | None) -> list[str]:
     """Return the cards' table without what names each one: equal cards are one row, reasons are below."""
     same: dict[tuple[str, ...], list[int]] = {}
     for gpu, row in zip(machine.gpus, rows[1:], strict=True):
@@ -184,7 +184,7 @@ def finding_text(finding: Finding) -> str:
     """Return a finding as lines: what is wrong and why, where, what to do, the options that do it."""
     fix = f"\n  Fix: {made}" if finding.change and (made := command_line_options_of_change(finding.change)) else ""
     details = "".join(f"\n  {visible(detail)}" for detail in finding.details)
-    return with_own_command(f"{finding.level}: {finding.message}{details}\n  {finding.remedy}{fix}")
+    return with_runnable_commands(f"{finding.level}: {finding.message}{details}\n  {finding.remedy}{fix}")
 
 
 def command_line_options_of_change(change: Change) -> str:
@@ -217,7 +217,7 @@ def plan_text(planned: Plan) -> str:
 
 def _fallback_lines(planned: Plan) -> list[str]:
     """Return which attempts follow in each phase, and in one line the phases in which none does."""
-    paths = {TEXT_BY_MEMORY_PHASE[phase]: planned.fallback_path(phase) for phase in planned.phases}
+    paths = {TEXT_BY_MEMORY_PHASE[phase]: planned.fallback_attempt_numbers(phase) for phase in planned.phases}
     lines = [
         f"out of memory {where}: attempt {way[0]}, then {', '.join(map(str, way[1:]))}"
         for where, way in paths.items()
@@ -242,7 +242,7 @@ def listed_run_row(listed: ListedRun, progress: Progress | None = None) -> tuple
     if report and time.time() - report.at > _MAX_FRESH_REPORT_SECONDS:
         # A list asks no host: it shows what was heard when somebody looked.
         queue_note += f", as of {time.strftime('%H:%M', time.localtime(report.at))}"
-    state = ", ".join(filter(None, (run_state_text(status), progress and ended_loss_text(status, progress))))
+    state = ", ".join(filter(None, (run_state_text(status), progress and broken_end_loss_text(status, progress))))
     return (name, f"{state}{queue_note}{damaged}", started, lasted)
 
 
@@ -266,7 +266,7 @@ def run_state_text(status: RunStatus) -> str:
     return words + (f", {quantity(len(status.leftover), 'process', 'processes')} left" if status.leftover else "")
 
 
-def ended_loss_text(status: RunStatus, progress: Progress) -> str:
+def broken_end_loss_text(status: RunStatus, progress: Progress) -> str:
     """Return that the loss of a finished run is NaN or infinite at its end; empty for nothing."""
     return broken_loss_text(progress.last.loss) if progress.last and status.state == "finished" else ""
 

@@ -45,7 +45,7 @@ class PreviousRun(Struct, frozen=True):
     `pace` is None where its speed is not known.
     """
 
-    run: str
+    run_name: str
     profile: Profile
     pace: MeasuredPace | None = None
     plan: dict[str, Any] = {}
@@ -58,7 +58,7 @@ def find_previous_run(profile: Profile, run_being_edited: RunFolder | None = Non
     `run_being_edited`: the run whose values are being edited, which comes first.
     """
     for run in (*((run_being_edited,) if run_being_edited else ()), *list_runs()[:_MAX_RUNS_READ]):
-        candidate = read_previous_run(run)
+        candidate = read_as_previous_run(run)
         if candidate and _profile_identity(candidate.profile) == _profile_identity(profile):
             return candidate
     return None
@@ -66,10 +66,10 @@ def find_previous_run(profile: Profile, run_being_edited: RunFolder | None = Non
 
 def find_earlier_run_of_profile(run: RunFolder) -> RunFolder | None:
     """Return the newest run before this one whose profile has the same name, or where it has none the same model."""
-    known, own = list_runs(), read_previous_run(run)
+    known, own = list_runs(), read_as_previous_run(run)
     older = known[known.index(run) + 1 :] if run in known else ()
     for other in older[:_MAX_RUNS_READ]:
-        candidate = read_previous_run(other)
+        candidate = read_as_previous_run(other)
         if own and candidate and _profile_identity(candidate.profile) == _profile_identity(own.profile):
             return other
     return None
@@ -83,7 +83,7 @@ def _profile_identity(profile: Profile) -> tuple[str, ...]:
     return (profile.name, trainer.kind, trainer.script, trainer.model, profile.nemo.recipe)
 
 
-def read_previous_run(run: RunFolder) -> PreviousRun | None:
+def read_as_previous_run(run: RunFolder) -> PreviousRun | None:
     """Return a run with its profile, None where that cannot be read."""
     if (profile := run.read_profile()) is None:
         return None

@@ -7,7 +7,7 @@ from tui_train.actions.cards.proof import STAGE_BY_NAME, Proof, ProvedMachine, S
 from tui_train.base.text import duration_text, visible
 
 _VERDICT_WIDTH = 12
-_HEADER = ("Claim", "Expected", "Seen", "Verdict")
+_CLAIM_TABLE_HEADER = ("Claim", "Expected", "Seen", "Verdict")
 
 
 def claim_text(claim: Claim) -> str:
@@ -32,7 +32,11 @@ def proof_markdown(proof: Proof) -> str:
     lines += _machine_lines(proof.machine)
     for stage in proof.stages:
         lines += ["", f"## {stage.name}: {STAGE_BY_NAME[stage.name].about}", "", _duration_line(stage), ""]
-        lines += [_row(_HEADER), _row(["---"] * len(_HEADER)), *map(_claim_row, stage.claims)]
+        lines += [
+            _markdown_row(_CLAIM_TABLE_HEADER),
+            _markdown_row(["---"] * len(_CLAIM_TABLE_HEADER)),
+            *map(_claim_row, stage.claims),
+        ]
     return "\n".join(lines) + "\n"
 
 
@@ -54,10 +58,12 @@ def _duration_line(stage: StageResult) -> str:
 
 def _claim_row(claim: Claim) -> str:
     verdict = f"{claim.verdict}: {claim.why}" if claim.why else claim.verdict
-    return _row((claim.claim, claim.expected, claim.seen, f"**{verdict}**" if claim.verdict == "differs" else verdict))
+    return _markdown_row(
+        (claim.claim, claim.expected, claim.seen, f"**{verdict}**" if claim.verdict == "differs" else verdict)
+    )
 
 
-def _row(cells: "list[str] | tuple[str, ...]") -> str:
+def _markdown_row(cells: "list[str] | tuple[str, ...]") -> str:
     return f"| {' | '.join(map(_markdown_cell, cells))} |"
 
 

@@ -8,10 +8,10 @@ from tui_train.profile.types import Profile
 from tui_train.views.model_card import model_card_text
 from tui_train.views.model_card_facts import read_model_card_facts
 
-_MAX_NAMES = 8
+_MAX_NAMES_SHOWN = 8
 
 
-def make_card(publication: Publication, on_hashing: Callable[[str], None]) -> str:
+def make_model_card(publication: Publication, on_hashing: Callable[[str], None]) -> str:
     """Return the card of a publication; `on_hashing` is told each file of data that is read for it. TuiTrainError."""
     profile = publication.run.read_profile() or Profile()
     data = hash_data_files(publication.run, profile, on_hashing)
@@ -40,6 +40,6 @@ def publication_lines(publication: Publication, card: str) -> Iterator[str]:
         ("not sent", publication.left_out),
     ):
         if names:
-            yield f"{label}: {names_text([*map(visible, names)], _MAX_NAMES)}"
+            yield f"{label}: {names_text([*map(visible, names)], _MAX_NAMES_SHOWN)}"
     if hub.exists and hub.private and publication.options.public:
         yield "The repository is private and stays so: change that in its settings on the Hub."

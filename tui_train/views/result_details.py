@@ -81,4 +81,4 @@ def next_commands(run: RunFolder, result: RunResult, previous_run_name: str) -> 
     if previous_run_name:
         yield "Compare", f"{command} compare {visible(previous_run_name)} {name}"
     yield "Metrics", f"{command} metrics {name}"
-    yield "Run again", f"{command} run {display_path(shlex.quote(str(run.profile)))}"
+    yield "Run again", f"{command} run {display_path(shlex.quote(str(run.profile_file)))}"

@@ -190,8 +190,8 @@ class DigestCache:
         kept = self._runs.get(run.path)
         return kept.digest if kept else RunDigest(run=run)
 
-    def read_losses(self, digest: RunDigest) -> Progress:
-        """Return the losses of a run's attempts, as far as the ends of their logs report them; it takes time."""
+    def read_progress_of_run(self, digest: RunDigest) -> Progress:
+        """Return the progress of a run's attempts, as far as the ends of their logs report it; it takes time."""
         live, attempts = self._live.get(digest.run.path), digest.status.attempts if digest.status else ()
         return live.progress if live else read_progress(digest.run, attempts)
 
@@ -229,12 +229,12 @@ class DigestCache:
         return explained
 
     def _read_digest(self, run: RunFolder) -> RunDigest:
-        events, damage = run.read_events()
+        events, damage = run.events_and_damage()
         status = read_status(run, events)
         plan, unread = _read_plan_summary(run)
         # Without one readable event nothing is known, not even that it was never started.
         known_status = status if events or not damage else None
-        about, profile, _ = read_summary_and_profile(run.profile)
+        about, profile, _ = read_summary_and_profile(run.profile_file)
         common = RunDigest(
             run=run,
             status=known_status,
@@ -248,9 +248,9 @@ class DigestCache:
         )
         if not status.attempts:
             return msgspec.structs.replace(common, why_not_resumable=why_not_resumable(run, status))
-        return self._with_progress(common, status, plan)
+        return self._digest_with_progress(common, status, plan)
 
-    def _with_progress(self, digest: RunDigest, status: RunStatus, plan: _PlanSummary) -> RunDigest:
+    def _digest_with_progress(self, digest: RunDigest, status: RunStatus, plan: _PlanSummary) -> RunDigest:
         attempt, run = status.attempts[-1], digest.run
         live = self._live.get(run.path)
         if not digest.is_stoppable:
@@ -268,7 +268,7 @@ class DigestCache:
             steps=progress.steps or digest.steps,
             loss=progress.last.loss if progress.last else None,
             eval_loss=progress.evaluations.last.loss if progress.evaluations.last else None,
-            reward=reward.last[1] if (reward := progress.metrics.named("reward")) else None,
+            reward=reward.last[1] if (reward := progress.metrics.series_named("reward")) else None,
             losses=tuple(point.loss for point in progress.curve.thinned_points(_CURVE_POINT_COUNT))
             if digest.is_stoppable
             else (),

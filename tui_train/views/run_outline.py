@@ -15,30 +15,30 @@ _MAX_STARTS_NAMED = 3
 
 def read_run_outline(run: RunFolder) -> tuple[tuple[str, str], ...]:
     """Return what a run will do as its plan has it, each a label and words that are safe to show."""
-    summary, profile, _ = read_summary_and_profile(run.profile)
+    summary, profile, _ = read_summary_and_profile(run.profile_file)
     plan = run.plan()
-    texts = {**dict(_plan_texts(plan)), "Model": visible(summary.model), "Data": visible(summary.data)}
-    arguments = [_filled_in(word, plan) for word in profile.trainer.arguments] if profile else []
+    texts = {**dict(_plan_labels_and_texts(plan)), "Model": visible(summary.model), "Data": visible(summary.data)}
+    arguments = [_argument_with_plan_numbers(word, plan) for word in profile.trainer.arguments] if profile else []
     texts["Arguments"] = visible(shlex.join(arguments))
     labels = ("Starts", "Arguments", "Model", "Data", "Batch", "Recipe", "Steps", "Fallbacks", "Output")
     return tuple((label, texts[label]) for label in labels if texts.get(label))
 
 
-def _plan_texts(plan: dict[str, Any]) -> Iterator[tuple[str, str]]:
+def _plan_labels_and_texts(plan: dict[str, Any]) -> Iterator[tuple[str, str]]:
     """Yield what plan.json says; a run folder may hold anything under its names."""
     attempts, numbers, steps = plan.get("attempts"), plan.get("numbers"), plan.get("steps")
-    yield "Starts", visible(_text(plan.get("title")))
+    yield "Starts", visible(_text_or_empty(plan.get("title")))
     if isinstance(attempts, list) and attempts and isinstance(attempts[0], dict):
-        yield "Batch", typeset_ascii(_text(attempts[0].get("batch")))
+        yield "Batch", typeset_ascii(_text_or_empty(attempts[0].get("batch")))
         yield "Fallbacks", f"{len(attempts) - 1}, after out of memory" if len(attempts) > 1 else ""
-    recipe = visible(", ".join(map(_text, numbers))) if isinstance(numbers, list) else ""
+    recipe = visible(", ".join(map(_text_or_empty, numbers))) if isinstance(numbers, list) else ""
     yield "Recipe", recipe
     if isinstance(steps, int) and steps > 0 and f"{grouped_digits(steps)} steps" not in recipe:
         yield "Steps", grouped_digits(steps)
-    yield "Output", display_path(_text(plan.get("output")))
+    yield "Output", display_path(_text_or_empty(plan.get("output")))
 
 
-def _filled_in(argument: str, plan: dict[str, Any]) -> str:
+def _argument_with_plan_numbers(argument: str, plan: dict[str, Any]) -> str:
     """Return an argument with the plan's numbers for its placeholders; an ellipsis for others, known at the start."""
 
     def value(match: re.Match[str]) -> str:
@@ -48,7 +48,7 @@ def _filled_in(argument: str, plan: dict[str, Any]) -> str:
     return PLACEHOLDER_PATTERN.sub(value, argument)
 
 
-def _text(value: object) -> str:
+def _text_or_empty(value: object) -> str:
     return value if isinstance(value, str) else ""
 
 

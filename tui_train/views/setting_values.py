@@ -23,7 +23,7 @@ _PLAN_KEY_BY_SETTING = {
 }
 _ARGUMENTS_KEY = "trainer.arguments"
 # What two runs of one training have otherwise by themselves, or without any effect on it.
-_KEYS_NEVER_CHANGED_BY_HAND = frozenset(
+_KEYS_LEFT_OUT_OF_CHANGES = frozenset(
     {"name", "hardware.gpus", "trainer.output", "notify.command", "notify.webhook", "tracking.project"}
 )
 _SHORT_NAME_BY_SETTING = {"recipe.learning_rate": "rate"}
@@ -80,7 +80,7 @@ def _named_values(settings_text: str) -> Iterator[tuple[str, str]]:
         key, _, value = line.partition("=")
         if key == _ARGUMENTS_KEY:
             yield from _argument_values(value)
-        elif key and key not in _KEYS_NEVER_CHANGED_BY_HAND:
+        elif key and key not in _KEYS_LEFT_OUT_OF_CHANGES:
             yield key, value
 
 

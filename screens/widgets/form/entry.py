@@ -11,7 +11,7 @@ from textual.message import Message
 from textual.suggester import SuggestionReady
 from textual.widgets import Input
 
-from ..dialogs import list_candidates
+from ..dialogs import show_candidates
 from ..path_suggester import PathSuggester
 
 
@@ -39,10 +39,10 @@ def _bindings_by_key(widget_class: type[DOMNode]) -> dict[str, list[Binding]]:
 class Entry(Input):
     """An input in which Enter goes to the next step, like everywhere, and a path is completed by Tab."""
 
-    class Offered(Message):
+    class CompletionOffered(Message):
         """There is something to complete."""
 
-    class Refused(Message):
+    class TypingRefused(Message):
         """What was typed begins no value."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -88,7 +88,7 @@ class Entry(Input):
         if self.is_number and event.character == "?":
             await self.run_action("app.help")
         elif (not self.value or self.is_all_selected) and self._begins_no_value(event.character or ""):
-            self.post_message(self.Refused())
+            self.post_message(self.TypingRefused())
         elif self.selection.is_empty:
             self.insert_text_at_cursor(event.character or "")
         else:
@@ -110,10 +110,10 @@ class Entry(Input):
     def on_suggestion_ready(self, event: SuggestionReady) -> None:
         """Know that there is something to complete."""
         self._completion = event
-        self.post_message(self.Offered())
+        self.post_message(self.CompletionOffered())
 
     def on_focus(self) -> None:
-        """Forget it, as the input does."""
+        """Forget the completion that was offered, as the input does."""
         self._completion = None
 
     @property
@@ -143,8 +143,8 @@ class Entry(Input):
         if self._has_completion:
             self.action_cursor_right()
         else:
-            list_candidates(self)
+            show_candidates(self)
 
     def action_list_names(self) -> None:
         """Choose among the names with which the path may go on."""
-        list_candidates(self)
+        show_candidates(self)

@@ -25,7 +25,7 @@ from tui_train.facts.machine.folder_names import names_in_local_folder
 from tui_train.profile import fields
 
 from ...messages import TYPING_PAUSE_SECONDS, UndoChange, ValueChosen
-from ..dialogs import list_candidates
+from ..dialogs import show_candidates
 from ..path_suggester import ListFolderNames, PathSuggester
 from ..text_layout import fit, line_strip
 from .entry import Entry, run_key_binding
@@ -335,7 +335,7 @@ class Form(Widget, can_focus=True):
         if self.state.is_cursor_on_fold:
             self._toggle_fold(self.state.cursor)
         elif self._may_list_names:
-            list_candidates(self.entry, "")
+            show_candidates(self.entry, "")
         elif row and self.state.open_row:
             self.action_select_option()
         elif row:
@@ -421,7 +421,7 @@ class Form(Widget, can_focus=True):
             event.stop()
             self._refuse_typing()
 
-    @on(Entry.Refused)
+    @on(Entry.TypingRefused)
     def _refuse_typing(self) -> None:
         self.app.bell()
         self.state.refused_key = self.state.cursor
@@ -468,8 +468,8 @@ class Form(Widget, can_focus=True):
             self._wait_for_whole_path()
             self._parse_and_post_entry()
 
-    @on(Entry.Offered)
-    def _report_offered_completion(self, event: Entry.Offered) -> None:
+    @on(Entry.CompletionOffered)
+    def _report_offered_completion(self, event: Entry.CompletionOffered) -> None:
         event.stop()
         self.post_message(self.Moved())
 

@@ -5,7 +5,7 @@ from typing import Literal, NamedTuple
 from msgspec.structs import replace
 
 from tui_train.base.errors import BadInput
-from tui_train.base.text import as_sentence, visible
+from tui_train.base.text import capitalised, visible
 from tui_train.profile import fields
 from tui_train.profile.fields import FieldValue
 
@@ -147,7 +147,7 @@ class FormState:
                 if self.has_refused_typing
                 else f"{self._why_typing_refused(row)} {row.hint}"
             )
-        return _hint_with_cut_note(row) if row else line.group.hint
+        return _hint_after_note_if_cut(row) if row else line.group.hint
 
     @property
     def has_refused_typing(self) -> bool:
@@ -257,11 +257,11 @@ class FormState:
         return "value"
 
 
-def _hint_with_cut_note(row: FormRow) -> str:
+def _hint_after_note_if_cut(row: FormRow) -> str:
     """Return what a row is for, after what stands beside it where that may be cut."""
     note = note_text(row)
     is_cut = len(note) > MAX_NOTE_WIDTH and not (row.error or row.warning)
-    return f"{as_sentence(note)}. {row.hint}" if is_cut and note.lower() not in row.hint.lower() else row.hint
+    return f"{capitalised(note)}. {row.hint}" if is_cut and note.lower() not in row.hint.lower() else row.hint
 
 
 def _make_unparsable_text(row: FormRow, text: str, error: BadInput) -> UnparsableText:

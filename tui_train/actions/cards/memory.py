@@ -10,7 +10,7 @@ from tui_train.actions.cards.claims import Claim, checked_claim, untested_claim
 from tui_train.actions.cards.kernels import card_title
 from tui_train.actions.doctor.short_runs import ShortRunContext
 from tui_train.base.text import percent, size_text, visible
-from tui_train.facts.models.dimensions import ModelDimensions, dimensions_by_name
+from tui_train.facts.models.dimensions import ModelDimensions, find_known_dimensions
 from tui_train.facts.types import Gpu
 from tui_train.memory import trace as traces
 from tui_train.memory.data_defaults import make_setup
@@ -82,7 +82,9 @@ def _measured_and_traced_memory(
 
 
 def _memory_cases(*, on_card: bool) -> Iterator[_MemoryCase]:
-    models = [*filter(None, map(dimensions_by_name, _CARD_MODELS))] if on_card else [new_model_dimensions(_CPU_RECIPE)]
+    models = (
+        [*filter(None, map(find_known_dimensions, _CARD_MODELS))] if on_card else [new_model_dimensions(_CPU_RECIPE)]
+    )
     full = _CARD_SETTINGS if on_card else _CPU_SETTINGS
     for model in models:
         yield _MemoryCase(model, "full", full)

@@ -45,8 +45,8 @@ def out_of_memory_claims(profile: Profile, run_context: ShortRunContext) -> Iter
     step, load = (sum(parts_by_phase[name].values()) for name in ("optimizer step", "load"))
     # Its first step makes the states: before it, gradients and weights fit.
     half_of_states = parts_by_phase["optimizer step"]["optimizer states"] // 2
-    yield _recognised_phase_claim("in the optimizer's first step", "step", step - half_of_states, profile, run_context)
-    yield _recognised_phase_claim("while the model is loaded", "load", load // 2, profile, run_context)
+    yield _no_smaller_batch_claim("in the optimizer's first step", "step", step - half_of_states, profile, run_context)
+    yield _no_smaller_batch_claim("while the model is loaded", "load", load // 2, profile, run_context)
 
 
 def _smaller_batch_claim(profile: Profile, run_context: ShortRunContext) -> Claim:
@@ -71,7 +71,7 @@ def _smaller_batch_claim(profile: Profile, run_context: ShortRunContext) -> Clai
     )
 
 
-def _recognised_phase_claim(
+def _no_smaller_batch_claim(
     where: str, phase: str, limit: int, profile: Profile, run_context: ShortRunContext
 ) -> Claim:
     """Return the claim that no smaller micro batch is tried where it would not help."""

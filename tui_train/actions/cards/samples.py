@@ -36,7 +36,7 @@ class _CardReading(Struct, frozen=True, kw_only=True):
     def text(self) -> str:
         """The reading in words."""
         free = "?" if self.memory_free is None else f"{self.memory_free // _MIB} MiB"
-        return f"{free} free, {_text(self.utilization)} %, {_text(self.temperature)} °C"
+        return f"{free} free, {_number_text(self.utilization)} %, {_number_text(self.temperature)} °C"
 
 
 def sample_claims(profile: Profile, run_context: ShortRunContext) -> Iterator[Claim]:
@@ -102,5 +102,5 @@ def _number_or_none(text: str) -> int | None:
     return int(text) if text.isascii() and text.isdigit() else None
 
 
-def _text(value: int | None) -> str:
+def _number_text(value: int | None) -> str:
     return "?" if value is None else str(value)

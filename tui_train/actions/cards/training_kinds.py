@@ -19,19 +19,19 @@ from tui_train.profile.fields import FieldValue
 from tui_train.profile.types import Profile
 from tui_train.setup.setup import Setup
 
-_SHARDED_VALUES: Mapping[str, FieldValue] = {"trainer.launcher": "accelerate"}
+_ACCELERATE_LAUNCHER: Mapping[str, FieldValue] = {"trainer.launcher": "accelerate"}
 
 
 class _TrainingKind(NamedTuple):
     """A way to train: its changes of the plain one, and how far its losses may be off.
 
-    `several`: by two processes; `package`: a library for GPUs that it needs.
+    `needs_two_processes`: by two processes; `package`: a library for GPUs that it needs.
     """
 
     name: str
     values: Mapping[str, FieldValue]
     tolerance: float
-    several: bool = False
+    needs_two_processes: bool = False
     package: str = ""
 
 
@@ -41,10 +41,10 @@ _TRAINING_KINDS = (
     _TrainingKind("the fused optimizer", {"recipe.fused_optimizer": True}, 1e-3),
     _TrainingKind("the 8-bit optimizer", {"recipe.optimizer_8bit": True}, 0.1, package="bitsandbytes"),
     _TrainingKind("activation checkpointing", {"recipe.activation_checkpointing": True}, 1e-3),
-    _TrainingKind("DDP", {}, 1e-3, several=True),
-    _TrainingKind("FSDP2", {"trainer.strategy": "fsdp2", **_SHARDED_VALUES}, 0.01, several=True),
-    _TrainingKind("ZeRO-2", {"trainer.strategy": "zero2", **_SHARDED_VALUES}, 0.01, several=True),
-    _TrainingKind("ZeRO-3", {"trainer.strategy": "zero3", **_SHARDED_VALUES}, 0.01, several=True),
+    _TrainingKind("DDP", {}, 1e-3, needs_two_processes=True),
+    _TrainingKind("FSDP2", {"trainer.strategy": "fsdp2", **_ACCELERATE_LAUNCHER}, 0.01, needs_two_processes=True),
+    _TrainingKind("ZeRO-2", {"trainer.strategy": "zero2", **_ACCELERATE_LAUNCHER}, 0.01, needs_two_processes=True),
+    _TrainingKind("ZeRO-3", {"trainer.strategy": "zero3", **_ACCELERATE_LAUNCHER}, 0.01, needs_two_processes=True),
 )
 
 
@@ -61,7 +61,7 @@ def training_kind_claims(profile: Profile, run_context: ShortRunContext) -> Iter
         if why := _why_kind_untestable(kind, setup):
             yield untested_claim(claim, why)
             continue
-        values = {**kind.values, **(_two_process_values(setup) if kind.several else alone)}
+        values = {**kind.values, **(_two_process_values(setup) if kind.needs_two_processes else alone)}
         try:
             trained = train(small_training_profile(profile, values), run_context)
         except TuiTrainError as error:
@@ -77,7 +77,7 @@ def training_kind_claims(profile: Profile, run_context: ShortRunContext) -> Iter
 
 def _why_kind_untestable(kind: _TrainingKind, setup: Setup) -> str:
     """Return what a kind of training lacks here beyond what its plan says, empty if nothing."""
-    if kind.several and setup.device == "cuda" and len(setup.gpus) < 2:
+    if kind.needs_two_processes and setup.device == "cuda" and len(setup.gpus) < 2:
         return "it needs two GPUs that can train"
     if kind.package and (setup.toolchain is None or kind.package not in setup.toolchain.packages):
         return f"this Python has no {kind.package}"

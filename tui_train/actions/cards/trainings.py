@@ -44,7 +44,7 @@ class EndedTraining(NamedTuple):
     why_failed: str
 
 
-def machine_profile(profile: Profile) -> Profile:
+def machine_part_of_profile(profile: Profile) -> Profile:
     """Return a profile that has of another one what is proved: its Python, cards and communication."""
     trainer = TrainerSettings(python=profile.trainer.python, environment=profile.trainer.environment)
     return Profile(name="cards", hardware=profile.hardware, trainer=trainer, communication=profile.communication)
@@ -52,7 +52,7 @@ def machine_profile(profile: Profile) -> Profile:
 
 def small_training_profile(base: Profile, values: Mapping[str, FieldValue]) -> Profile:
     """Return a training of seconds with the Python, cards and communication of a profile, changed by `values`."""
-    profile = machine_profile(base)
+    profile = machine_part_of_profile(base)
     for key, value in {**_SMALL_RECIPE, **values}.items():
         profile = fields.profile_with_value(profile, key, value)
     return profile

@@ -18,10 +18,10 @@ from tui_train.setup.recipe.options import UserOption, given_options, normalized
 from tui_train.trainers import trainer_of
 
 # They are counted with the processes, which makes others of them.
-_COUNTED_PLACEHOLDERS = ("total_batch", "accumulation", "total_accumulation")
+_PROCESS_DEPENDENT_PLACEHOLDERS = ("total_batch", "accumulation", "total_accumulation")
 _PLACEHOLDERS_NOT_TAKEN = frozenset({
-    *_COUNTED_PLACEHOLDERS, "data", "data_format", "validation_data", "test_data", "world_size", "device", "backend",
-    "tensorboard", "wandb", "trackio", "trackers", "report_to", "log_with", "trackio_project",
+    *_PROCESS_DEPENDENT_PLACEHOLDERS, "data", "data_format", "validation_data", "test_data", "world_size", "device",
+    "backend", "tensorboard", "wandb", "trackio", "trackers", "report_to", "log_with", "trackio_project",
 })  # fmt: skip
 
 
@@ -32,7 +32,7 @@ def import_arguments(table: ImportTable, words: Sequence[Word], preset: Preset |
     options = {option.position: option for option in given_options(known, accept_without_dashes=False)}
     count_by_name = Counter(option.option for option in options.values())
     sure = {option.option: option for option in options.values() if count_by_name[option.option] == 1}
-    last_plain = max((at for at, word in enumerate(known) if _is_plain(at, word, options)), default=-1)
+    last_plain = max((at for at, word in enumerate(known) if _is_positional(at, word, options)), default=-1)
     if preset.user_arguments_first:
         # A config file among the arguments overrides what stands before it.
         sure = {name: option for name, option in sure.items() if option.position > last_plain}
@@ -40,12 +40,12 @@ def import_arguments(table: ImportTable, words: Sequence[Word], preset: Preset |
     for argument in () if "--" in known else preset.arguments:
         if not argument.after and (matched := _matching_options(argument, sure)):
             taken |= _take_argument(table, argument, matched)
-    taken |= _take_batch(table, preset.arguments, sure)
+    taken |= _take_process_dependent_batch(table, preset.arguments, sure)
     for word in preset.stop.arguments:
         if word in known:
             taken.add(known.index(word))
-            table.replace(word, "the plan passes it where a run saves as it is stopped")
-    table.keep(each for at, each in _options_and_words(known, options) if at not in taken)
+            table.note_replaced(word, "the plan passes it where a run saves as it is stopped")
+    table.keep_as_arguments(each for at, each in _options_and_words(known, options) if at not in taken)
 
 
 def _options_and_words(
@@ -71,7 +71,7 @@ def words_with_known_text(table: ImportTable, words: Sequence[Word]) -> tuple[st
     return tuple(known)
 
 
-def _is_plain(position: int, word: str, options: dict[int, UserOption]) -> bool:
+def _is_positional(position: int, word: str, options: dict[int, UserOption]) -> bool:
     before = options.get(position - 1)
     return not word.startswith("-") and not (before and len(before.words) == 2)
 
@@ -114,13 +114,13 @@ def _take_argument(table: ImportTable, argument: PresetArgument, matched: list[t
         ((name, text),) = names
         is_taken = _take_value(table, shown, name, text)
     else:
-        is_taken = not argument.when or _holds(table, argument.when)
+        is_taken = not argument.when or _condition_surely_holds(table, argument.when)
         if is_taken:
-            table.replace(shown, "the preset passes it")
+            table.note_replaced(shown, "the preset passes it")
     return {option.position for option, _ in matched} if is_taken else set()
 
 
-def _holds(table: ImportTable, condition: str) -> bool:
+def _condition_surely_holds(table: ImportTable, condition: str) -> bool:
     """Return whether the condition of an argument surely holds: here only that the precision is another one."""
     precision = table.profile.recipe.precision
     return (
@@ -132,7 +132,7 @@ def _take_value(table: ImportTable, words: str, name: str, text: str) -> bool:
     """Set the key of a placeholder, and return whether that has the same meaning for the training."""
     key = KEY_BY_PLACEHOLDER[name]
     try:
-        value = table.parsed(key, text)
+        value = table.value_of_text(key, text)
         is_share = isinstance(value, float) and 0 < value < 1
         if value in {None, ""} or (key == "recipe.warmup" and is_share != (name == "warmup_ratio") and value):
             return False
@@ -146,22 +146,24 @@ def _take_value(table: ImportTable, words: str, name: str, text: str) -> bool:
 
 def _whose_batch_text(table: ImportTable, words: str, value: object) -> str:
     """Return that a batch is taken as that of each process, where its option does not say so and there are several."""
-    processes = _processes(table)
+    processes = _process_count(table)
     if processes == 1 or any(name in words for name in ("device", "micro", "per_gpu")):
         return ""
     share = f" recipe.micro_batch={value // processes}" if isinstance(value, int) and processes else ""
     return f"of each process; if it is the batch of all of them: trainer.preset=total-batch{share}"
 
 
-def _take_batch(table: ImportTable, arguments: Sequence[PresetArgument], sure: dict[str, UserOption]) -> set[int]:
+def _take_process_dependent_batch(
+    table: ImportTable, arguments: Sequence[PresetArgument], sure: dict[str, UserOption]
+) -> set[int]:
     """Take what is counted with the processes, where their number is known: the accumulation as the global batch.
 
     It returns the positions of what is taken.
     """
-    taken, processes = set[int](), _processes(table)
+    taken, processes = set[int](), _process_count(table)
     for argument in arguments if processes else ():
         matched = [] if argument.after else _matching_options(argument, sure)
-        if len(matched) != 1 or matched[0][1] not in _COUNTED_PLACEHOLDERS:
+        if len(matched) != 1 or matched[0][1] not in _PROCESS_DEPENDENT_PLACEHOLDERS:
             continue
         ((option, name),) = matched
         words, number = " ".join(option.words), int(option.value) if option.value.isdecimal() else 0
@@ -177,7 +179,7 @@ def _take_batch(table: ImportTable, arguments: Sequence[PresetArgument], sure: d
     return taken
 
 
-def _processes(table: ImportTable) -> int:
+def _process_count(table: ImportTable) -> int:
     """Return the processes of all machines, 0 where that depends on the GPUs of the machine."""
     hardware, machines = table.profile.hardware, table.profile.nodes.count
     return (hardware.processes or len(hardware.gpus)) * machines

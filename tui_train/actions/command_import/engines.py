@@ -85,14 +85,14 @@ def _import_container_option(
         else:
             table.take_value(words, "trainer.secrets", (name,), "passed from your shell")
     elif why := _REASON_BY_CONTAINER_OPTION.get(option) or _REASON_BY_CONTAINER_SETTING.get((option, given.text)):
-        table.replace(words, why)
+        table.note_replaced(words, why)
     elif given.problem:
         table.leave_out(words, given.problem)
     elif option == "gpus" and (device := re.fullmatch(r'"?device=([^"]+)"?', given.text)):
         import_visible_gpus(table, words, device[1], counted_as_nvidia_smi=True)
     elif option == "workdir":
         table.folder = table.folder / given.text
-        table.replace(words, f"the same folder of the machine is used: {table.path_on_machine(given.text)}")
+        table.note_replaced(words, f"the same folder of the machine is used: {table.path_on_machine(given.text)}")
     elif option == "shm-size":
         table.take(words, "container.shared_memory", given)
     elif mount := _mount_text(table, option, given.text):
@@ -151,6 +151,6 @@ def _import_sbatch_option(table: ImportTable, words: str, option: str, value: st
         if any(kind for kind, _ in requested):
             table.take_value(words, "slurm.options", (f"--gres={value}",))
     elif option in SBATCH_OPTIONS_SET_BY_PLAN:
-        table.replace(words, "the plan sets its own")
+        table.note_replaced(words, "the plan sets its own")
     else:
         table.take_value(words, "slurm.options", (f"--{option}={value}" if value else f"--{option}",))

@@ -82,7 +82,7 @@ def _with_values_of_config(
         if document.problem:
             table.leave_out(" ".join(words), document.problem)
             continue
-        table.replace(" ".join(words), "its values are taken one by one")
+        table.note_replaced(" ".join(words), "its values are taken one by one")
         of_file: list[str] = []
         for key, value in document.values.items():
             if isinstance(value, dict) or (isinstance(value, list) and any(isinstance(each, dict) for each in value)):
@@ -104,7 +104,7 @@ def _take_tuning(table: ImportTable, words: str, name: str, values: tuple[str, .
     elif _is_on(values):
         table.take_value(words, "finetune.tuning", tuning)
     else:
-        table.replace(words, "that is so where nothing is set")
+        table.note_replaced(words, "that is so where nothing is set")
 
 
 def _take_value(table: ImportTable, words: str, name: str, values: tuple[str, ...]) -> None:

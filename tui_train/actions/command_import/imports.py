@@ -21,7 +21,7 @@ from tui_train.actions.command_import.shell import (
     lines_as_typed,
     read_shell_text,
 )
-from tui_train.actions.command_import.table import REASON_NOT_KEPT, Import, ImportTable
+from tui_train.actions.command_import.table import SECRETS_NOT_KEPT_REASON, Import, ImportTable
 from tui_train.actions.command_import.variables import import_variables
 from tui_train.base.errors import BadInput, NotFound
 from tui_train.base.parse import MissingFile, Unparsable, read_file_to_parse
@@ -77,7 +77,7 @@ _ENVIRONMENT_PREFIXES = frozenset({"uv", "poetry", "pdm", "pipenv", "pixi", "hat
 _ENVIRONMENT_COMMANDS = frozenset({"source", ".", "conda", "module", "mamba", "micromamba", "activate"})
 _NOT_RUN_REASON = "is not run: do it before, where it is needed"
 _ENVIRONMENT_REASON = "is not run: choose the Python of that environment (trainer.python)"
-_NAME_WITHOUT_FILES = "imported"
+_FALLBACK_PROFILE_NAME = "imported"
 _MAX_SHOWN_CHARACTERS = 60
 
 
@@ -115,7 +115,7 @@ def import_text(text: str, folder: Path) -> Import:
     table = ImportTable(folder)
     engines.import_sbatch_options(table, lines_as_typed(text))
     _import_shell_text(table, text, {})
-    return _finished(table)
+    return _finished_import(table)
 
 
 def _import_shell_text(table: ImportTable, text: str, environment: Mapping[str, Word]) -> None:
@@ -130,12 +130,12 @@ def _import_shell_text(table: ImportTable, text: str, environment: Mapping[str, 
         table.leave_out(line, why)
     for name, is_used in shell.use_by_variable.items():
         if is_used:
-            table.replace(f"{name}=…", "put in where the lines name it")
+            table.note_replaced(f"{name}=…", "put in where the lines name it")
         else:
             table.leave_out(f"{name}=…", "is neither exported nor used")
     table.folder = command.folder
     _import_command(table, command.words, {**environment, **command.environment})
-    _import_redirections(table, command.rest)
+    _import_redirections(table, command.redirections)
 
 
 def _import_redirections(table: ImportTable, rest: Sequence[str]) -> None:
@@ -145,7 +145,7 @@ def _import_redirections(table: ImportTable, rest: Sequence[str]) -> None:
     if reads or pipes:
         table.leave_out(" ".join(rest), "a run reads nothing, and nothing else reads its output")
     elif rest:
-        table.replace(" ".join(rest), _OWN_LOG_REASON)
+        table.note_replaced(" ".join(rest), _OWN_LOG_REASON)
 
 
 def looks_like_command(text: str) -> bool:
@@ -154,12 +154,12 @@ def looks_like_command(text: str) -> bool:
         commands = read_shell_text(text, Path("/")).commands
     except BadInput:
         return False
-    return any(len(each.words) > 1 and _launch_rank(each) for each in commands)
+    return any(len(each.words) > 1 and _training_certainty(each) for each in commands)
 
 
 def _training_command(commands: Sequence[ShellCommand]) -> ShellCommand:
     """Return the only command that trains; one that surely does before scripts of Python, which may do anything."""
-    ranks = [_launch_rank(command) for command in commands]
+    ranks = [_training_certainty(command) for command in commands]
     best = [command for command, rank in zip(commands, ranks, strict=True) if rank and rank == max(ranks)]
     if not best:
         script = next((file for command in commands if (file := _shell_script(command))), "")
@@ -179,9 +179,9 @@ def _shell_script(command: ShellCommand) -> str:
     return next((text for text in starts if text.endswith(_SHELL_SUFFIXES)), "")
 
 
-def _launch_rank(command: ShellCommand) -> int:
+def _training_certainty(command: ShellCommand) -> int:
     """Return how surely a command trains: 2 for one with a launcher, 1 for a script of Python, 0 for another one."""
-    _, words = _without_prefixes(command.words)
+    _, words = _split_prefixes(command.words)
     names = [PurePath(word.text).name for word in words[:4]]
     if not names:
         return 0
@@ -196,7 +196,7 @@ def _launch_rank(command: ShellCommand) -> int:
         return 2 * (names[1:2] == ["run"])
     if not _PYTHON_PATTERN.fullmatch(names[0]):
         return 0
-    _, program = _without_python_options(words[1:])
+    _, program = _split_python_options(words[1:])
     first, second, *_ = (*(word.text for word in program), "", "")
     if first == "-m":
         is_trainer = bool(_preset_of_module(second) or finetune_method_of_module(second))
@@ -204,7 +204,7 @@ def _launch_rank(command: ShellCommand) -> int:
     return int(first.endswith(".py"))
 
 
-def _without_python_options(words: Sequence[Word]) -> tuple[Sequence[Word], Sequence[Word]]:
+def _split_python_options(words: Sequence[Word]) -> tuple[Sequence[Word], Sequence[Word]]:
     """Return the options of Python itself, but -m and -c, and the words from its program on."""
     end = 0
     while end < len(words) and words[end].text.startswith("-") and words[end].text not in {"-m", "-c"}:
@@ -212,7 +212,7 @@ def _without_python_options(words: Sequence[Word]) -> tuple[Sequence[Word], Sequ
     return words[:end], words[end:]
 
 
-def _without_prefixes(words: Sequence[Word]) -> tuple[list[tuple[str, ...]], Sequence[Word]]:
+def _split_prefixes(words: Sequence[Word]) -> tuple[list[tuple[str, ...]], Sequence[Word]]:
     """Return what stands before a command, each with its options, and the words of the command itself."""
     prefixes: list[tuple[str, ...]] = []
     while words and _is_prefix(words[0]):
@@ -243,10 +243,10 @@ def _starts_command(word: Word) -> bool:
 
 def _import_command(table: ImportTable, words: Sequence[Word], environment: dict[str, Word]) -> None:
     """Take a command with its variables."""
-    prefixes, words = _without_prefixes(words)
+    prefixes, words = _split_prefixes(words)
     for prefix, *options in prefixes:
         if why := _REASON_BY_PREFIX.get(PurePath(prefix).name):
-            table.replace(prefix, why)
+            table.note_replaced(prefix, why)
             if options:
                 table.leave_out(" ".join(options), f"an option of {prefix}, which the plan does not pass")
         else:
@@ -294,10 +294,10 @@ def _import_python(table: ImportTable, words: Sequence[Word], environment: dict[
     python, rest = words[0], words[1:]
     if "/" in python.text and not python.problem and table.profile.container.engine == "none":
         table.take(python.text, "trainer.python", python)
-    options, rest = _without_python_options(rest)
+    options, rest = _split_python_options(rest)
     for option in (word.text for word in options):
         if option == "-u":
-            table.replace(option, "the plan sets PYTHONUNBUFFERED")
+            table.note_replaced(option, "the plan sets PYTHONUNBUFFERED")
         else:
             table.leave_out(option, "an option of Python that the plan does not pass")
     module = rest[1].text if len(rest) > 1 and rest[0].text == "-m" else ""
@@ -398,8 +398,8 @@ def _import_yaml(path: Path, folder: Path) -> Import:
     if "distributed_type" in keys:
         table.take(name, "trainer.accelerate_config", str(path))
         table.take_value(name, "trainer.launcher", "accelerate")
-        launchers.read_accelerate_config(table, str(path))
-        return _finished(table)
+        launchers.import_accelerate_config(table, str(path))
+        return _finished_import(table)
     is_llama_factory = "model_name_or_path" in keys and not {"stage", "finetuning_type"}.isdisjoint(keys)
     preset = "axolotl" if "base_model" in keys else "llama-factory" if is_llama_factory else ""
     if not preset:
@@ -407,16 +407,16 @@ def _import_yaml(path: Path, folder: Path) -> Import:
     table.take_value(name, "trainer.preset", preset)
     table.take(name, "trainer.config", str(path))
     _set_working_folder(table)
-    return _finished(table)
+    return _finished_import(table)
 
 
-def _finished(table: ImportTable) -> Import:
+def _finished_import(table: ImportTable) -> Import:
     """Return the import under a name, without what is surely a secret."""
     profile, secrets = profile_without_secrets(table.profile)
     for secret in secrets:
-        table.leave_out(secret.description, REASON_NOT_KEPT)
+        table.leave_out(secret.description, SECRETS_NOT_KEPT_REASON)
     name = chosen_or_derived_name(profile)
-    name = _NAME_WITHOUT_FILES if name == UNNAMED_PROFILE_NAME else name
+    name = _FALLBACK_PROFILE_NAME if name == UNNAMED_PROFILE_NAME else name
     return Import(fields.profile_with_value(profile, "name", name), (*table.rows,))
 
 

@@ -94,7 +94,7 @@ def import_torchrun_options(table: ImportTable, words: Sequence[Word]) -> Sequen
             table.take(option.words, "nodes.count", option.value._replace(text=option.value.text.partition(":")[0]))
     for option in (each for each in options if each.name != "nnodes"):
         if option.name == "nproc_per_node" and option.value.text in {"gpu", "auto"}:
-            table.replace(option.words, "tui-train starts a process for each chosen GPU")
+            table.note_replaced(option.words, "tui-train starts a process for each chosen GPU")
         elif option.name == "nproc_per_node":
             table.take(option.words, "hardware.processes", option.value)
         else:
@@ -128,7 +128,7 @@ def import_accelerate_options(table: ImportTable, words: Sequence[Word]) -> Sequ
         table.take(option.words, "trainer.accelerate_config", option.value)
         path = table.profile.trainer.accelerate_config
         if path_state(path) == "file":
-            config = read_accelerate_config(table, path)
+            config = import_accelerate_config(table, path)
         else:
             table.leave_out(option.words, "that file is not here: its processes and sharding are not known")
     given = {option.name: option.value.text for option in options if not option.value.problem}
@@ -143,7 +143,7 @@ def import_accelerate_options(table: ImportTable, words: Sequence[Word]) -> Sequ
     return rest
 
 
-def read_accelerate_config(table: ImportTable, path: str) -> dict[str, Any]:
+def import_accelerate_config(table: ImportTable, path: str) -> dict[str, Any]:
     """Take what a config file of accelerate says of processes and sharding, and return it; BadInput if it is none."""
     document = read_document(path)
     why = document.problem or accelerate_config.why_config_unusable(document.values)
@@ -195,15 +195,15 @@ def _import_accelerate_setting(table: ImportTable, option: Option, config: Mappi
     if name == "num_machines":
         table.take(words, "nodes.count", value)
     elif name == "num_processes":
-        _take_processes(table, words, value, config)
+        _take_process_count(table, words, value, config)
     elif gpus:
         import_visible_gpus(table, words, ",".join(gpus), counted_as_nvidia_smi=False)
     elif edits := _edits_of_accelerate_setting(name, value, config, in_file=in_file):
         table.take_values(words, edits)
     elif name in {"multi_gpu", "distributed_type"}:
-        table.replace(words, "follows from the processes")
+        table.note_replaced(words, "follows from the processes")
     elif str(_USUAL_ACCELERATE_VALUES.get(name)) == value.lower():
-        table.replace(words, "as the plan has it")
+        table.note_replaced(words, "as the plan has it")
     elif in_file and name not in {*_REASON_BY_OPTION, "main_process_ip", "main_process_port"}:
         table.keep_in_file(words)
     else:
@@ -231,7 +231,7 @@ def _edits_of_accelerate_setting(
     return edits_by_name.get(name, {}) if is_on else {}
 
 
-def _take_processes(table: ImportTable, words: str, value: str, config: Mapping[str, Any]) -> None:
+def _take_process_count(table: ImportTable, words: str, value: str, config: Mapping[str, Any]) -> None:
     """Take the processes of all machines, as those of each."""
     total = accelerate_config.parse_positive_integer(value)
     machines = accelerate_config.parse_positive_integer(config.get("num_machines")) or 1
@@ -247,7 +247,7 @@ def _import_common_option(table: ImportTable, option: Option) -> None:
     address, _, port = option.value.text.partition(":")
     if option.name in {"master_addr", "main_process_ip", "rdzv_endpoint", "master_port", "main_process_port"}:
         if not several:
-            table.replace(option.words, _ONE_MACHINE_REASON)
+            table.note_replaced(option.words, _ONE_MACHINE_REASON)
         elif option.name.endswith("port"):
             table.take(option.words, "nodes.port", option.value)
         else:
@@ -255,7 +255,7 @@ def _import_common_option(table: ImportTable, option: Option) -> None:
             if port and not option.value.problem:
                 table.take(option.words, "nodes.port", port)
     elif why := _REASON_BY_OPTION.get(option.name):
-        table.replace(option.words, why)
+        table.note_replaced(option.words, why)
     else:
         table.leave_out(option.words, option.value.problem or _NO_KEY_REASON)
 

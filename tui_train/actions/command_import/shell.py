@@ -55,12 +55,12 @@ class Word(NamedTuple):
 
 
 class ShellCommand(NamedTuple):
-    """A command, the variables that it is given, and the folder it starts in; `rest` is where its output goes."""
+    """A command, the variables that it is given, its folder; `redirections` is where its output goes."""
 
     words: tuple[Word, ...]
     environment: dict[str, Word]
     folder: Path
-    rest: tuple[str, ...] = ()
+    redirections: tuple[str, ...] = ()
 
 
 class ShellText(NamedTuple):
@@ -75,13 +75,13 @@ class _Statement(NamedTuple):
     """The words of a command as written, and those after them; an alternative is started where one before fails."""
 
     raw_words: tuple[str, ...]
-    rest: tuple[str, ...]
+    redirections: tuple[str, ...]
     is_alternative: bool
 
     @property
     def line(self) -> str:
         """All of it."""
-        return " ".join((*self.raw_words, *self.rest))
+        return " ".join((*self.raw_words, *self.redirections))
 
 
 def read_shell_text(text: str, folder: Path) -> ShellText:
@@ -131,13 +131,13 @@ def _statements(text: str) -> Iterator[_Statement]:
 def _ansi_c_word(piece: str) -> Word:
     """Return what $'…' stands for."""
     try:
-        text = _ANSI_C_ESCAPE_PATTERN.sub(_escaped_bytes, piece[2:-1].encode()).decode()
+        text = _ANSI_C_ESCAPE_PATTERN.sub(_bytes_of_escape, piece[2:-1].encode()).decode()
     except (ValueError, OverflowError):
         return Word(piece, "has an escape that stands for no text")
     return Word(piece, "has a zero byte, which no word can have") if "\0" in text else Word(text)
 
 
-def _escaped_bytes(escape: re.Match[bytes]) -> bytes:
+def _bytes_of_escape(escape: re.Match[bytes]) -> bytes:
     """Return the bytes of an escape between $' and '; ValueError or OverflowError for no character."""
     if letter := escape["letter"]:
         return bytes([_BYTE_BY_ANSI_C_LETTER.get(letter[0], letter[0])])
@@ -171,39 +171,39 @@ class _ShellReader:
             elif statement.is_alternative or not first or {"(", ")"} & {*statement.raw_words}:
                 reasons[statement.line] = _SYNTAX_REASON
             else:
-                commands += self._follow(statement, reasons)
+                commands += self._follow_statement(statement, reasons)
         own = {name: name in self._used for name in self._values if name not in self._exported}
         return ShellText((*commands,), reasons, own)
 
-    def _follow(self, statement: _Statement, reasons: dict[str, str]) -> Iterator[ShellCommand]:
+    def _follow_statement(self, statement: _Statement, reasons: dict[str, str]) -> Iterator[ShellCommand]:
         """Yield the command of a statement; none where it only sets variables or the folder."""
         raw_words = [*statement.raw_words]
         own: dict[str, Word] = {}
         if raw_words[0] == "env" and len(raw_words) > 1 and _ASSIGNMENT_PATTERN.match(raw_words[1]):
             del raw_words[0]
         while raw_words and (match := _ASSIGNMENT_PATTERN.match(raw_words[0])):
-            own[match[1]] = self._word(raw_words.pop(0)[match.end() :])
+            own[match[1]] = self._parse_word(raw_words.pop(0)[match.end() :])
         if not raw_words:
             self._values.update(own)
         elif raw_words[0] == "export":
             for name, equals, raw_value in (raw_word.partition("=") for raw_word in raw_words[1:]):
-                self._values.update({name: self._word(raw_value)} if equals else {})
+                self._values.update({name: self._parse_word(raw_value)} if equals else {})
                 self._exported.add(name)
                 if name not in self._values:
                     reasons[f"export {name}"] = "is not set in these lines: trainer.secrets passes it from your shell"
         elif raw_words[0] == "cd" and len(raw_words) > 1:
-            target = self._word(raw_words[-1])
+            target = self._parse_word(raw_words[-1])
             if target.problem:
                 reasons[statement.line] = target.problem
             else:
                 self._folder /= target.text
         elif words := tuple(word for raw_word in raw_words for word in self._split_words(raw_word)):
             exported = {name: word for name, word in self._values.items() if name in self._exported}
-            yield ShellCommand(words, {**exported, **own}, self._folder, statement.rest)
+            yield ShellCommand(words, {**exported, **own}, self._folder, statement.redirections)
 
     def _split_words(self, raw_word: str) -> tuple[Word, ...]:
         """Return the word that the shell makes of one as written: several of a variable alone."""
-        word = self._word(raw_word, splits=True)
+        word = self._parse_word(raw_word, splits=True)
         bare = "".join(piece for piece in _PIECE_PATTERN.findall(raw_word) if len(piece) == 1)
         if _VARIABLE_ALONE_PATTERN.fullmatch(raw_word) and not word.problem:
             return tuple(Word(part) for part in word.text.split())
@@ -213,7 +213,7 @@ class _ShellReader:
             return (Word(raw_word, "has braces with commas or dots, which the shell may expand: quote it"),)
         return (word,)
 
-    def _word(self, raw_word: str, *, splits: bool = False) -> Word:
+    def _parse_word(self, raw_word: str, *, splits: bool = False) -> Word:
         """Return a word without its quotes, with variables put in; `splits`: one with spaces would be several."""
         parts: list[Word] = []
         for piece in _PIECE_PATTERN.findall(raw_word):

@@ -13,9 +13,9 @@ from tui_train.profile import fields, typed_lists
 from tui_train.profile.presets import KEY_BY_PLACEHOLDER, PLACEHOLDER_PATTERN
 from tui_train.profile.types import Profile
 
-_ADDED_KEYS = frozenset({"communication.without", "trainer.secrets", "container.mounts", "slurm.options"})
+_APPENDED_KEYS = frozenset({"communication.without", "trainer.secrets", "container.mounts", "slurm.options"})
 _KEYS_KNOWN_TO_SLURM = frozenset({"nodes.count", "nodes.address", "nodes.port", "hardware.processes"})
-REASON_NOT_KEPT = "looks like a secret, which no profile keeps: trainer.secrets passes a variable"
+SECRETS_NOT_KEPT_REASON = "looks like a secret, which no profile keeps: trainer.secrets passes a variable"
 Outcome = Literal["taken", "argument", "replaced", "not understood"]
 
 
@@ -48,13 +48,13 @@ class ImportTable:
         """Set a key to a text; where it does not take that, the words are not understood."""
         word = Word(text) if isinstance(text, str) else text
         if word.problem and key in _KEYS_KNOWN_TO_SLURM and self.profile.hardware.scheduler == "slurm":
-            self.replace(words, "the job says it to the plan")
+            self.note_replaced(words, "the job says it to the plan")
             return
         if word.problem:
             self.leave_out(words, word.problem)
             return
         try:
-            self.take_value(words, key, self.parsed(key, word.text), why)
+            self.take_value(words, key, self.value_of_text(key, word.text), why)
         except BadInput as error:
             self.leave_out(words, f"{error.message}: {error.remedy}")
 
@@ -68,13 +68,13 @@ class ImportTable:
             before, whole = fields.get_value(self.profile, key), value
             if isinstance(value, dict) and isinstance(before, dict):
                 whole = {**before, **value}
-            elif key in _ADDED_KEYS and isinstance(value, tuple) and isinstance(before, tuple):
+            elif key in _APPENDED_KEYS and isinstance(value, tuple) and isinstance(before, tuple):
                 whole = tuple(dict.fromkeys((*before, *value)))
             self.profile = fields.profile_with_value(self.profile, key, whole)
         edits = " ".join(f"{key}={fields.format_value(value)}" for key, value in value_by_key.items())
         self._add(words, "taken", f"{edits} ({why})" if why else edits)
 
-    def keep(self, options: Iterable[tuple[str, ...]]) -> None:
+    def keep_as_arguments(self, options: Iterable[tuple[str, ...]]) -> None:
         """Keep options, each with its value, and other words as arguments of the training."""
         kept: list[str] = []
         for words in options:
@@ -85,14 +85,14 @@ class ImportTable:
             if name:
                 self.leave_out(shown, f"{{{name}}} would be filled in: here it stands for the recipe's")
             elif any(found.certain for found in find_possible_secret_arguments(words)):
-                self.leave_out(shown, REASON_NOT_KEPT)
+                self.leave_out(shown, SECRETS_NOT_KEPT_REASON)
             else:
                 kept += words
                 self._add(shown, "argument", "passed on as it is")
         all_arguments = (*self.profile.trainer.arguments, *kept)
         self.profile = fields.profile_with_value(self.profile, "trainer.arguments", all_arguments)
 
-    def replace(self, words: str, why: str) -> None:
+    def note_replaced(self, words: str, why: str) -> None:
         """Say what does instead what the words did."""
         self._add(words, "replaced", why)
 
@@ -107,12 +107,12 @@ class ImportTable:
     def _add(self, words: str, outcome: Outcome, text: str) -> None:
         self.rows.append(ImportedWords(words, outcome, text))
 
-    def parsed(self, key: str, text: str) -> fields.FieldValue:
+    def value_of_text(self, key: str, text: str) -> fields.FieldValue:
         """Return a text as the value of a key, relative paths from the folder; BadInput where it is none."""
         row = fields.get_field(key)
         if row.kind in {"path", "model"}:
             path = self.path_on_machine(text) if row.kind == "path" else text
-            return fields.absolute_value(row, path, self.folder)
+            return fields.value_with_absolute_paths(row, path, self.folder)
         return (text,) if row.kind in {"words", "names"} else fields.parse_value(row, text)
 
     def path_on_machine(self, path: str) -> str:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from tui_train.actions.command_import.shell import Word
-from tui_train.actions.command_import.table import REASON_NOT_KEPT, ImportTable
+from tui_train.actions.command_import.table import SECRETS_NOT_KEPT_REASON, ImportTable
 from tui_train.base.secrets import has_surely_secret_format
 from tui_train.checks.machine.ineffective_variables import VariableReaders, why_ineffective
 from tui_train.facts.machine.variable_problems import variable_problem
@@ -36,7 +36,7 @@ def import_variables(table: ImportTable, variables: Mapping[str, Word]) -> None:
         elif word.problem:
             table.leave_out(f"{name}={word.text}", word.problem)
         elif has_surely_secret_format(word.text):
-            table.leave_out(f"{name}=…", REASON_NOT_KEPT)
+            table.leave_out(f"{name}=…", SECRETS_NOT_KEPT_REASON)
         else:
             by_bus = variables.get("CUDA_DEVICE_ORDER", Word("")).text == "PCI_BUS_ID"
             _import_variable(table, name, word.text, counted_as_nvidia_smi=by_bus)
@@ -65,12 +65,12 @@ def _import_variable(table: ImportTable, name: str, value: str, *, counted_as_nv
     elif name == "PYTORCH_CUDA_ALLOC_CONF" and value == "expandable_segments:True":
         table.take_value(words, "recipe.expandable_segments", value=True)
     elif reason := _REASON_BY_SETTING_OF_PLAN.get((name, value)) or _REASON_BY_REPLACED_VARIABLE.get(name):
-        table.replace(words, reason)
+        table.note_replaced(words, reason)
     else:
         readers = VariableReaders(None, "python" if launcher == "auto" else launcher, "nccl")
         why = why_ineffective(name, readers)
         if name in _UNREAD_VARIABLES and why:
-            table.replace(words, why)
+            table.note_replaced(words, why)
         else:
             problem = variable_problem(name, value)
             table.take_value(words, "trainer.environment", {name: value}, why or (problem.why if problem else ""))

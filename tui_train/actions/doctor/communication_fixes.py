@@ -60,7 +60,7 @@ def examine_communication(
         return examination
     # A full disk does not take away what was found out.
     with suppress(CannotWrite):
-        save_communication_examination(setup.communication_key, examination)
+        save_communication_examination(setup.communication_test_key, examination)
     return examination
 
 

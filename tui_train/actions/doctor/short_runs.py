@@ -64,7 +64,7 @@ class TemporaryRun:
         self._is_stop_asked = True
         interrupts = self._context.interrupts
         if interrupts.number:
-            interrupts.report(f"{interrupts.name}: ending the test …")
+            interrupts.report(f"{interrupts.signal_name}: ending the test …")
         try:
             self._context.place.stop(self.run, at_once=True)
             self._is_stopped = True

@@ -12,12 +12,12 @@ from tui_train.profile.fields import similar_word_remedy
 
 
 class PackageSet(Struct, frozen=True, kw_only=True):
-    """A package set: its purpose, the supported Pythons 3.`oldest` to 3.`newest`, its size on disk."""
+    """A package set: its purpose, the supported Pythons 3.`oldest_minor` to 3.`newest_minor`, its size on disk."""
 
     name: str
     about: str
-    oldest: int
-    newest: int
+    oldest_minor: int
+    newest_minor: int
     gigabytes: int
     gigabytes_with_cuda: int
     recipe: str = ""
@@ -44,8 +44,8 @@ class PackageSet(Struct, frozen=True, kw_only=True):
 _HF = PackageSet(
     name="hf",
     about="fine-tuning by TRL, the built-in trainer, and scripts with accelerate and transformers",
-    oldest=10,
-    newest=13,
+    oldest_minor=10,
+    newest_minor=13,
     gigabytes=3,
     gigabytes_with_cuda=8,
 )
@@ -61,8 +61,8 @@ PACKAGE_SETS = {
     "nemo": PackageSet(
         name="nemo",
         about="NeMo 2.7, the last with recipes for language models",
-        oldest=11,
-        newest=12,
+        oldest_minor=11,
+        newest_minor=12,
         gigabytes=3,
         gigabytes_with_cuda=8,
         recipe="qwen25_500m",

@@ -132,7 +132,7 @@ def ask_for_installers(
 
     With `first_free` it lies at a path that does not exist yet.
     """
-    names = [f"python3.{minor}" for minor in range(package_set.newest, package_set.oldest - 1, -1)]
+    names = [f"python3.{minor}" for minor in range(package_set.newest_minor, package_set.oldest_minor - 1, -1)]
     names = [python] if python else [*([] if host else [sys.executable]), *names, "python3"]
     question = {"do": "installers", "set": package_set.name, "path": path, "first_free": first_free, "pythons": names}
     answer = ask_host(host, question, Installers, _ANSWER_SECONDS)
@@ -211,19 +211,19 @@ def _install_commands(  # noqa: PLR0913, PLR0917 - what the commands are made of
 def _choose_python(host: str, package_set: PackageSet, installers: Installers, python: str) -> str:
     """Return the Python that makes the environment; uv may bring one."""
     name, there = machine_name(host), " there" if host else ""
-    minors = range(package_set.oldest, package_set.newest + 1)
+    minors = range(package_set.oldest_minor, package_set.newest_minor + 1)
     known = [each for each in installers.pythons if each.major == 3 and each.minor in minors]
     named = [each for each in known if python in {"", each.path, Path(each.path).name}]
     if found := next((each.path for each in named if installers.uv or each.makes), ""):
         return found
-    versions = f"Python 3.{package_set.oldest} to 3.{package_set.newest}"
+    versions = f"Python 3.{package_set.oldest_minor} to 3.{package_set.newest_minor}"
     if python:
         raise Unavailable(
             f"{visible(python)} on {name} is not a {versions} that can make environments",
             "Name another one of that machine: --python /path/to/python3",
         )
     if installers.uv:
-        return f"3.{package_set.newest - 1}"
+        return f"3.{package_set.newest_minor - 1}"
     if known:
         message = f"{visible(known[0].path)} on {name} cannot make environments: it lacks venv or ensurepip"
         raise Unavailable(
@@ -231,8 +231,8 @@ def _choose_python(host: str, package_set: PackageSet, installers: Installers, p
         )
     raise Unavailable(
         f"{package_set.name} needs {versions}, and {name} has none",
-        f"Install uv{there}, which brings one (https://docs.astral.sh/uv), or Python 3.{package_set.newest}; or name"
-        " one: --python /path/to/python3",
+        f"Install uv{there}, which brings one (https://docs.astral.sh/uv), or Python 3.{package_set.newest_minor};"
+        " or name one: --python /path/to/python3",
     )
 
 

@@ -14,7 +14,7 @@ from tui_train.actions.tune.trial import (
     MemoryWatcher,
     TrialResources,
     TrialStepPace,
-    make_trial,
+    judge_trial,
     time_steps,
 )
 from tui_train.base.errors import NoAnswer, TuiTrainError
@@ -63,7 +63,7 @@ def run_trial_on_host(  # noqa: PLR0913, PLR0917 - what a trial is made of
         mirror.close()
         memory.end()
         _stop_trial_and_keep_log(run, place, folder, end_after)
-    return make_trial(RunFolder(folder), setting, before_end, pace, memory, plan.global_batch, why)
+    return judge_trial(RunFolder(folder), setting, before_end, pace, memory, plan.global_batch, why)
 
 
 def _stop_trial_and_keep_log(run: RunFolder, place: Place, folder: Path, end_after: int) -> None:

@@ -89,7 +89,7 @@ def run_trial(
 
     Raises Unavailable where it cannot be started, or something of it cannot be ended.
     """
-    memory = PeakMemoryWatcher(run, resources.cards)
+    memory = LocalMemoryWatcher(run, resources.cards)
     pace = TrialStepPace()
     try:
         # Also where this program is killed.
@@ -102,7 +102,7 @@ def run_trial(
         # The model of a trial is useless.
         for output in run.path.glob("output*"):
             shutil.rmtree(output, ignore_errors=True)
-    return make_trial(run, setting, now, pace, memory, global_batch, why)
+    return judge_trial(run, setting, now, pace, memory, global_batch, why)
 
 
 class MemoryWatcher:
@@ -126,7 +126,7 @@ class MemoryWatcher:
             self.peak = max(self.peak or 0, card.memory_total - card.memory_free)
 
 
-def make_trial(  # noqa: PLR0913, PLR0917 - what is known at its end
+def judge_trial(  # noqa: PLR0913, PLR0917 - what is known at its end
     run: RunFolder,
     setting: TrialSetting,
     before_end: RunStatus,
@@ -186,7 +186,7 @@ def _outcome_and_reason_of_failure(run: RunFolder, run_status: RunStatus) -> tup
     return "failed", diagnosis.cause if diagnosis else ""
 
 
-class PeakMemoryWatcher(MemoryWatcher):
+class LocalMemoryWatcher(MemoryWatcher):
     """The peak memory of a trial, read twice a second: of its fullest card, or of the host."""
 
     def __init__(self, run: RunFolder, cards: tuple[str, ...]) -> None:
@@ -203,7 +203,9 @@ class PeakMemoryWatcher(MemoryWatcher):
         while not self._ended.wait(_MEMORY_POLL_SECONDS):
             now = read_status(self._run)
             if now.mark:
-                used = sum(map(_resident_bytes, state.run_process_family(str(self._run.path), now).living_processes()))
+                used = sum(
+                    map(_resident_bytes, state.process_family_of_run(str(self._run.path), now).living_ticks_by_pid())
+                )
                 self.peak = max(self.peak or 0, used)
             memory = psutil.virtual_memory()
             self.host_is_low |= memory.available < MIN_FREE_HOST_MEMORY_SHARE * memory.total

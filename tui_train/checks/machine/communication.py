@@ -47,7 +47,7 @@ def why_gloo_refused(setup: Setup) -> str:
 
 def failed_communication_test(setup: Setup) -> Iterator[Finding]:
     """A test of this setup since the machine was booted in which the processes did not reach each other."""
-    made = setup.facts.communication.get(setup.communication_key)
+    made = setup.facts.communication.get(setup.communication_test_key)
     if made is None or made.result.works:
         return
     change, at = made.proven_fix, time.strftime("%H:%M on %d %b", time.localtime(made.at))

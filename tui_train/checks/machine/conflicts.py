@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tui_train.base.text import display_path
 from tui_train.checks.finding import Finding, error, warning
-from tui_train.checks.machine.hardware import finding_with_ways_to_free_gpus
+from tui_train.checks.machine.hardware import finding_with_ways_past_busy_gpus
 from tui_train.facts.machine.exclusive_resources import normalized_path_as_tuple, resource_conflict_text
 from tui_train.facts.types import Facts, ResourcesInUse
 from tui_train.profile.changes import Change
@@ -26,7 +26,7 @@ def cards_used_by_other_run(setup: Setup) -> Iterator[Finding]:
         ResourcesInUse(gpus=tuple(gpu.uuid for gpu in setup.gpus)), facts
     ):
         found = error("hardware.gpus", words, "", machine=True, start=True)
-        yield finding_with_ways_to_free_gpus(found, setup, f"end it (tui-train stop {other.run}), ")
+        yield finding_with_ways_past_busy_gpus(found, setup, f"end it (tui-train stop {other.run}), ")
 
 
 def output_used_by_other_run(setup: Setup) -> Iterator[Finding]:
@@ -85,14 +85,14 @@ def port_used_by_other_run(setup: Setup) -> Iterator[Finding]:
     profile, facts = setup.profile, setup.facts
     if profile.nodes.machine_count == 1 or facts.scheduler:
         return
-    free = _port_after(profile.nodes.port, {used.port for used in facts.resources_in_use})
+    free = _next_unused_port(profile.nodes.port, {used.port for used in facts.resources_in_use})
     for words, _ in _conflict_texts_and_other_runs(ResourcesInUse(port=profile.nodes.port), facts):
         remedy = "Choose another port, the same for all machines (nodes.port)."
         change = Change(f"port {free}", "no run of yours uses it", (("nodes.port", free),))
         yield error("nodes.port", words, remedy, machine=True, start=True, change=change)
 
 
-def _port_after(port: int, used_ports: set[int]) -> int:
+def _next_unused_port(port: int, used_ports: set[int]) -> int:
     """Return the next port that is not among those in use, from 1024 on where there is none above."""
     later, earlier = range(port + 1, _LAST_PORT + 1), range(_FIRST_UNPRIVILEGED_PORT, port)
     ports: Iterator[int] = itertools.chain(later, earlier)

@@ -76,7 +76,7 @@ def unusable_image(setup: Setup) -> Iterator[Finding]:
         yield error("container.image", message, remedy)
     elif any(candidate.name == chosen.engine and candidate.problem for candidate in facts.engines):
         return
-    elif chosen_image and (foreign := _foreign_architecture(chosen_image, facts)):
+    elif chosen_image and (foreign := _architecture_needed_instead(chosen_image, facts)):
         message = f"the image {chosen.image} is for {chosen_image.architecture}, and {where} is {foreign}"
         remedy = f"Fetch the one for it: `{chosen.engine} pull --platform linux/{foreign} {chosen.image}`."
         yield error("container.image", message, remedy, machine=True)
@@ -90,7 +90,7 @@ def unusable_image(setup: Setup) -> Iterator[Finding]:
         yield error("container.image", message, remedy, machine=True)
 
 
-def _foreign_architecture(image: ContainerImage, facts: Facts) -> str:
+def _architecture_needed_instead(image: ContainerImage, facts: Facts) -> str:
     """Return the architecture of the machine, as engines name it, where the image is for another one; else empty."""
     here = _ENGINE_ARCHITECTURE_BY_MACHINE.get(facts.machine.architecture, "")
     return here if here and image.architecture not in {"", here} else ""

@@ -29,7 +29,7 @@ def _training_machines(setup: Setup) -> tuple[TrainingMachine, ...]:
     if setup.is_slurm_job:
         return ()
     first_host, *other_hosts = setup.profile.nodes.hosts or ("",)
-    machines = [TrainingMachine(first_host, setup.facts.machine, setup.gpus, setup.first_machine_processes)]
+    machines = [TrainingMachine(first_host, setup.facts.machine, setup.gpus, setup.first_machine_process_count)]
     names = {gpu.name for gpu in setup.gpus}
     for host, count in zip(other_hosts, processes_per_machine(setup)[1:], strict=False):
         peer = setup.facts.training_hosts.get(host)

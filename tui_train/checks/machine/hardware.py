@@ -8,7 +8,7 @@ from tui_train.base.text import quantity
 from tui_train.checks.finding import Finding, error, note, warning
 from tui_train.facts.gpus.capability import do_all_support_bf16
 from tui_train.facts.gpus.gpu_sets import card_holder_text, recommended_uuids
-from tui_train.facts.gpus.verdicts import find_gpus_by_name, why_gpu_unsupported_and_remedy
+from tui_train.facts.gpus.verdicts import find_gpus_by_identifier, why_gpu_unsupported_and_remedy
 from tui_train.facts.machine.torch_builds import any_torch_supports
 from tui_train.facts.types import Gpu
 from tui_train.launchers import LAUNCHERS, capable_launchers_text
@@ -28,7 +28,7 @@ def unsuitable_or_busy_gpus(setup: Setup) -> Iterator[Finding]:
     if profile.hardware.device == "cpu":
         return
     for name in profile.hardware.gpus:
-        matches = find_gpus_by_name(gpus, name)
+        matches = find_gpus_by_identifier(gpus, name)
         if len(matches) != 1:
             message = f"the GPU {name} {'could be one of several' if matches else 'is not in this machine'}"
             remedy = f"Choose again (hardware.gpus){_gpu_list_after_colon(matches or gpus)}."
@@ -49,12 +49,12 @@ def unsuitable_or_busy_gpus(setup: Setup) -> Iterator[Finding]:
         holder = "" if gpu.uuid in own else card_holder_text(setup.facts.card_in_queue(gpu.uuid))
         if user := cards[gpu.uuid].busy or holder:
             found = warning("hardware.gpus", f"{names[gpu.uuid]} is busy: {user}", "")
-            yield finding_with_ways_to_free_gpus(found, setup)
+            yield finding_with_ways_past_busy_gpus(found, setup)
 
 
-def finding_with_ways_to_free_gpus(finding: Finding, setup: Setup, third_way: str = "") -> Finding:
+def finding_with_ways_past_busy_gpus(finding: Finding, setup: Setup, third_way: str = "") -> Finding:
     """Return a finding about GPUs in use with the ways out: to wait for them, a `third_way`, to take free ones."""
-    change = _change_to_free_gpus(setup)
+    change = _use_unused_gpus_change(setup)
     can_wait = setup.profile.nodes.machine_count == 1 and not setup.facts.scheduler
     by_command, by_key = (" (tui-train run --when-free)", " (w on Preview)") if can_wait else ("", "")
     return replace(
@@ -65,7 +65,7 @@ def finding_with_ways_to_free_gpus(finding: Finding, setup: Setup, third_way: st
     )
 
 
-def _change_to_free_gpus(setup: Setup) -> Change | None:
+def _use_unused_gpus_change(setup: Setup) -> Change | None:
     """Return the change to GPUs that nobody uses, at most as many as were chosen; None without any."""
     pairs = zip(setup.facts.machine.gpus, setup.gpu_verdicts, strict=True)
     used = _gpus_of_own_runs(setup).union(card.uuid for card in setup.facts.cards_in_queue if card.holder)
@@ -135,7 +135,7 @@ def logout_effects_on_training(setup: Setup) -> Iterator[Finding]:
 def process_count_unfit_for_launcher_or_gpus(setup: Setup) -> Iterator[Finding]:
     """More or fewer processes than devices, or a launcher that cannot start them."""
     profile = setup.profile
-    process_count, cards = setup.first_machine_processes, len(setup.gpus)
+    process_count, cards = setup.first_machine_process_count, len(setup.gpus)
     devices = cards if setup.device == "cuda" else process_count
     world_size = profile.nodes.machine_count * max(process_count, devices)
     launcher, machines = LAUNCHERS[setup.launcher], profile.nodes.machine_count

@@ -26,7 +26,7 @@ def numa_nodes_breaking_nccl(setup: Setup, each: TrainingMachine) -> Iterator[Fi
     # docker and podman deny the calls, to all processes alike.
     if is_known_older(nccl, _FIRST_NCCL_WITH_PER_PROCESS_CUMEM) or setup.profile.container.engine in ISOLATING_ENGINES:
         return
-    made = setup.facts.communication.get(setup.communication_key)
+    made = setup.facts.communication.get(setup.communication_test_key)
     has_cumem = not is_known_older(each.machine.driver_cuda, _FIRST_CUDA_WITH_CUMEM_HOST)
     if (made and made.result.works) or not (has_cumem and may_exchange_through_host_memory(setup.profile, each)):
         return

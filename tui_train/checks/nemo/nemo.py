@@ -61,7 +61,7 @@ def missing_or_unusable_recipe(setup: Setup) -> Iterator[Finding]:
 
 
 def _missing_initial_weights(profile: Profile) -> Iterator[Finding]:
-    """Weights that a finetune by a recipe starts from: those of a NeMo checkpoint."""
+    """A finetune by a recipe for which no NeMo checkpoint is named, from whose weights it would start."""
     if profile.nemo.task != "finetune" or profile.trainer.model:
         return
     contained = profile.container.engine != "none"
@@ -126,7 +126,7 @@ def missing_or_mock_data(setup: Setup) -> Iterator[Finding]:
 
 
 def _missing_tokenizer(setup: Setup) -> Iterator[Finding]:
-    """The tokenizer of data to pretrain on: a recipe of NeMo has another one, of Megatron-Bridge none."""
+    """Data to pretrain on without its tokenizer: a recipe of NeMo has another one, of Megatron-Bridge none."""
     if setup.nemo_flavour == "recipes":
         message = "no tokenizer is named, so NeMo takes that of GPT-2: right only if the data was prepared with it"
     elif setup.nemo_flavour == "bridge" and setup.profile.trainer.data:
@@ -157,7 +157,7 @@ def _unusable_data_paths(profile: Profile, facts: Facts) -> Iterator[Finding]:
 
 
 def _unusable_bin_file(key: str, path: str, facts: Facts) -> Iterator[Finding]:
-    """A .bin file with its index."""
+    """A path that is no .bin file, or one without its index."""
     if not path.endswith(".bin"):
         message = f"data: {path} is not a .bin file"
         remedy = (
@@ -273,7 +273,7 @@ def unsuitable_tokenizer(setup: Setup) -> Iterator[Finding]:
 
 
 def _uneven_split_findings(profile: Profile, flavour: nemo.NemoFlavour) -> Iterator[Finding]:
-    """Heads, layers and tokens that can be split evenly."""
+    """Heads, layers or tokens that cannot be split evenly."""
     recipe = profile.recipe
     tensor, pipeline, context = nemo.model_parallel_sizes(profile.nemo, flavour).values()
     if nemo.can_set_model_size(profile, flavour):
@@ -291,7 +291,7 @@ def _uneven_split_findings(profile: Profile, flavour: nemo.NemoFlavour) -> Itera
 
 
 def _only_hidden_size_or_only_heads(recipe: Recipe) -> Iterator[Finding]:
-    """A hidden size and heads that are chosen together: one alone would not fit the recipe's other."""
+    """A hidden size without heads, or the reverse: one alone would not fit the recipe's other."""
     if (recipe.hidden_size is None) != (recipe.heads is None):
         key = "recipe.heads" if recipe.heads is None else "recipe.hidden_size"
         message, remedy = "hidden size and heads of a recipe change together", "Set both, or neither."
@@ -315,7 +315,7 @@ def _uneven_split_finding(recipe_field: str, value: int | None, divisor: int, re
 def _unevenly_halving_fallback_finding(
     profile: Profile, rung: str, value: int | None, divisor: int
 ) -> Iterator[Finding]:
-    """A fallback to half of a value that can still be split evenly."""
+    """A fallback to half of a value that cannot be split evenly any more."""
     chosen = profile.ladder
     if value is None:
         return

@@ -16,8 +16,8 @@ from tui_train.facts.other_machines.slurm import (
     find_partitions,
     is_sbatch_option,
     last_gres_value,
+    last_sbatch_option_values,
     possible_node_groups,
-    sbatch_option_values,
 )
 from tui_train.facts.types import Facts
 from tui_train.profile.changes import Change
@@ -68,7 +68,7 @@ def unknown_account(setup: Setup) -> Iterator[Finding]:
 def unknown_qos(setup: Setup) -> Iterator[Finding]:
     """A quality of service (--qos) that the user's accounts do not have."""
     known, options = setup.facts.cluster.qos if setup.facts.cluster else (), setup.profile.slurm.options
-    for name in sbatch_option_values(options, "qos") if known else ():
+    for name in last_sbatch_option_values(options, "qos") if known else ():
         if name not in known:
             message = f"your accounts have no QOS {name}: Slurm may refuse the job"
             remedy = f"Choose one of these (--qos in slurm.options): {', '.join(known)}."
@@ -83,7 +83,7 @@ def unknown_reservation(setup: Setup) -> Iterator[Finding]:
     if cluster is None or cluster.reservations is None:
         return
     there = [reservation.name for reservation in cluster.reservations]
-    for name in sbatch_option_values(options, "reservation"):
+    for name in last_sbatch_option_values(options, "reservation"):
         if name not in there:
             message = f"the cluster has no reservation {name}"
             remedy = f"Choose one of these (--reservation in slurm.options): {', '.join(there) or 'none'}."
@@ -154,10 +154,10 @@ def unavailable_nodes(setup: Setup) -> Iterator[Finding]:
         )
         remedy = "`sinfo -R` says why they are out. To start sooner, choose another partition (slurm.partition)."
         yield warning("slurm.partition", message, remedy, machine=True)
-    yield from _mixed_gpu_types_note(matching, names, setup)
+    yield from _mixed_gpu_types_warning(matching, names, setup)
 
 
-def _mixed_gpu_types_note(
+def _mixed_gpu_types_warning(
     matching_nodes: tuple[NodeGroup, ...], partition_names: str, setup: Setup
 ) -> Iterator[Finding]:
     """Say which GPUs a job may get where it names no type, and nodes have several."""

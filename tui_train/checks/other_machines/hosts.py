@@ -120,9 +120,9 @@ def _fewer_processes_or_hosts_change(names: list[str], processes: int, setup: Se
     if not processes:
         return _without_hosts_change(profile, names)
     current = dict(zip(profile.nodes.hosts, profile.nodes.uneven_processes, strict=False))
-    counts = {host: current.get(host, setup.first_machine_processes) for host in profile.nodes.hosts} | dict.fromkeys(
-        names, processes
-    )
+    counts = {
+        host: current.get(host, setup.first_machine_process_count) for host in profile.nodes.hosts
+    } | dict.fromkeys(names, processes)
     title = f"{quantity(processes, 'process', 'processes')} on {names_text(names, MAX_NAMED_HOSTS)}"
     total = quantity(sum(counts.values()), "process", "processes")
     return Change(title, f"{total} in all", (("nodes.processes", tuple(counts.values())),))
@@ -168,7 +168,7 @@ def _host_problems(host: TrainingHost, process_count: int, setup: Setup) -> Iter
 def _compared_gpus(setup: Setup) -> tuple[Gpu, ...]:
     """Return the first host's GPUs, none where its own number of processes is wrong: that is a finding of its own."""
     uneven = setup.profile.nodes.uneven_processes
-    compares = setup.device == "cuda" and (uneven or setup.first_machine_processes == len(setup.gpus))
+    compares = setup.device == "cuda" and (uneven or setup.first_machine_process_count == len(setup.gpus))
     return setup.gpus if compares else ()
 
 
@@ -264,7 +264,9 @@ def _gpu_problems(
     host: TrainingHost, process_count: int, first_gpus: tuple[Gpu, ...], setup: Setup
 ) -> Iterator[_HostProblem]:
     first = setup.profile.nodes.hosts[0]
-    allows_uneven = LAUNCHERS[setup.launcher].allows_uneven and setup.trainer.allows_uneven
+    allows_uneven_processes = (
+        LAUNCHERS[setup.launcher].allows_uneven_processes and setup.trainer.allows_uneven_processes
+    )
     if host.machine is None:
         remedy = f"nvidia-smi gave no answer there over ssh. {first} asks again when the run starts."
         yield _HostProblem("warning", "its GPUs are not known", remedy)
@@ -281,13 +283,13 @@ def _gpu_problems(
             else f"{process_count} are to train"
         )
         alternative = f"choose another number on {first} (hardware.gpus)"
-        if allows_uneven:
+        if allows_uneven_processes:
             alternative = "give each machine its own number (nodes.processes)"
         yield _HostProblem(
             "error",
             f"{has}, and {expected}",
             f"Leave the host out (nodes.hosts), or {alternative}.",
-            usable_count if allows_uneven else 0,
+            usable_count if allows_uneven_processes else 0,
         )
     elif other := Counter(gpu.name for gpu in cards) - Counter({name: len(cards) for name in names}):
         kinds = ", ".join(f"{count} × {name}" for name, count in other.items())

@@ -66,7 +66,7 @@ def learning_rate_far_above_scripts_default(setup: Setup) -> Iterator[Finding]:
         given = given_by_name.get(parameter.name)
         own = given.values[-1] if given and given.values and _RATE_PLACEHOLDER not in given.values[-1] else ""
         recipe_rate = setup.effective_profile.recipe.learning_rate if is_passed or given else None
-        chosen, default = _number(own) if own else recipe_rate, _number(parameter.default)
+        chosen, default = _float_or_none(own) if own else recipe_rate, _float_or_none(parameter.default)
         if not chosen or not default or default < 0 or chosen < default * _LEARNING_RATE_ERROR_FACTOR:
             continue
         change = Change(f"learning rate {default:g}", "the script's own", (("recipe.learning_rate", default),))
@@ -87,7 +87,7 @@ def learning_rate_far_above_scripts_default(setup: Setup) -> Iterator[Finding]:
         )
 
 
-def _number(text: str) -> float | None:
+def _float_or_none(text: str) -> float | None:
     try:
         return float(text)
     except ValueError:

@@ -41,10 +41,10 @@ def samples_not_kept_apart(setup: Setup) -> Iterator[Finding]:
             "trainer.arguments",
             "wrapped packing cuts samples anywhere, and each sees those before it in its sequence",
             "Leave it out: by TRL's own (bfd) samples are whole, and each sees itself alone.",
-            change=_change_without(setup, strategy),
+            change=_leave_out_option_change(setup, strategy),
         )
     if padding_free and padding_free.value.lower() == "true" and not chosen.packing:
-        change = _change_without(setup, padding_free)
+        change = _leave_out_option_change(setup, padding_free)
         packed = Change(
             "packing", "it is without padding, and keeps the length", (*change.edits, ("finetune.packing", True))
         )
@@ -56,7 +56,7 @@ def samples_not_kept_apart(setup: Setup) -> Iterator[Finding]:
         )
 
 
-def _change_without(setup: Setup, option: UserOption) -> Change:
+def _leave_out_option_change(setup: Setup, option: UserOption) -> Change:
     words = " ".join(option.words)
     rest = option.arguments_without_it(setup.profile.trainer.arguments)
     return Change(f"without {words}", "samples stay whole and apart", (("trainer.arguments", rest),))

@@ -5,7 +5,7 @@ from typing import Any
 
 from tui_train.base.text import display_path, quantity
 from tui_train.checks.finding import Finding, error, note, warning
-from tui_train.facts.gpus.verdicts import find_gpus_by_name
+from tui_train.facts.gpus.verdicts import find_gpus_by_identifier
 from tui_train.launchers import LAUNCHERS, accelerate_config
 from tui_train.profile.changes import Change
 from tui_train.profile.types import Strategy
@@ -147,7 +147,9 @@ def _machine_count_finding(config: Mapping[str, Any], machine_count: int) -> Fin
 
 def _gpu_or_process_count_findings(config: Mapping[str, Any], setup: Setup) -> Iterator[Finding]:
     ids, cards = accelerate_config.read_gpu_ids(config), setup.facts.machine.gpus
-    named = {find_gpus_by_name(cards, name)[0].uuid for name in ids if len(find_gpus_by_name(cards, name)) == 1}
+    named = {
+        find_gpus_by_identifier(cards, name)[0].uuid for name in ids if len(find_gpus_by_identifier(cards, name)) == 1
+    }
     chosen = {gpu.uuid for gpu in setup.gpus}
     if ids and named != chosen:
         change = Change(f"GPU {', '.join(ids)}", "as in your accelerate config", (("hardware.gpus", ids),))

@@ -8,7 +8,7 @@ from tui_train.profile.changes import Change
 from tui_train.profile.types import Profile
 from tui_train.trainers import trainer_has_own_field
 
-_PYTHON_PATH = "PYTHONPATH"
+_PYTHONPATH_VARIABLE = "PYTHONPATH"
 
 # An error names the module or the package: those of one name, and the others by either name.
 _MODULES_NAMED_AS_PACKAGE = (
@@ -75,13 +75,13 @@ def pip_package(module: str) -> str:
     return PIP_PACKAGE_BY_MODULE.get(re.sub(r"[-_]+", "-", module).lower(), "")
 
 
-def python_path_change(profile: Profile, module: str, folder: str) -> Change | None:
+def add_to_pythonpath_change(profile: Profile, module: str, folder: str) -> Change | None:
     """Return the change that has Python look for a module in this folder of the script's project; None if it cannot."""
-    earlier = profile.trainer.environment.get(_PYTHON_PATH, "")
+    earlier = profile.trainer.environment.get(_PYTHONPATH_VARIABLE, "")
     # A colon would end the name of the folder there.
     can_be_put = folder and ":" not in folder and folder not in earlier.split(":")
     if not can_be_put or not trainer_has_own_field(profile, "trainer.script"):
         return None
-    variables = {**profile.trainer.environment, _PYTHON_PATH: ":".join(filter(None, (folder, earlier)))}
+    variables = {**profile.trainer.environment, _PYTHONPATH_VARIABLE: ":".join(filter(None, (folder, earlier)))}
     why = f"{module} lies in it, above the script"
-    return Change(f"put {visible(folder)} on {_PYTHON_PATH}", why, (("trainer.environment", variables),))
+    return Change(f"put {visible(folder)} on {_PYTHONPATH_VARIABLE}", why, (("trainer.environment", variables),))

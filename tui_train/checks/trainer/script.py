@@ -9,7 +9,7 @@ from tui_train.checks.finding import Finding, error, warning
 from tui_train.launchers import LAUNCHERS
 from tui_train.profile.changes import Change
 from tui_train.profile.presets.log_expression import why_expression_unusable
-from tui_train.setup.recipe.given_arguments import likely_input_paths
+from tui_train.setup.recipe.given_arguments import likely_input_paths_by_name
 from tui_train.setup.setup import Setup
 from tui_train.trainers.auto_preset import argument_file_given_alone
 from tui_train.trainers.script import script_or_module_to_start
@@ -125,7 +125,7 @@ def script_without_train_switch(setup: Setup) -> Iterator[Finding]:
 def missing_input_paths(setup: Setup) -> Iterator[Finding]:
     """Files and models in the script's arguments that do not exist."""
     source, states = setup.script_source, setup.facts.paths
-    by_name = likely_input_paths(source, setup.profile) if source else {}
+    by_name = likely_input_paths_by_name(source, setup.profile) if source else {}
     for name, paths in by_name.items() if setup.profile.container.engine == "none" else ():
         for path in paths:
             if states.get(path) in {"missing", "unreadable"}:

@@ -9,10 +9,10 @@ from pathlib import Path
 from tui_train.base.text import display_path, names_text
 from tui_train.checks.finding import Finding, error, warning
 from tui_train.checks.trainer.module_packages import (
+    add_to_pythonpath_change,
     missing_module_remedy,
     pip_package,
     project_folder_of_module,
-    python_path_change,
 )
 from tui_train.facts.types import ScriptImport, ScriptSource, Toolchain
 from tui_train.profile.changes import Change
@@ -36,10 +36,10 @@ def script_newer_than_python(setup: Setup) -> Iterator[Finding]:
     if 0 < _python_minor_version(tool) < source.minor_version:
         where = f"line {source.minor_version_line} of {_script_file_text(setup, '')}"
         newer = f"Python 3.{source.minor_version}"
-        message = f"{where} needs {newer} or newer, and {_python_text(setup, tool)} is Python {tool.version}"
+        message = f"{where} needs {newer} or newer, and {_python_or_image_text(setup, tool)} is Python {tool.version}"
         change = _other_python_change(setup, (), source.minor_version)
         remedy = f"Choose a Python with {newer} (trainer.python), or rewrite that line."
-        yield error(_python_key(setup), message, remedy, change=change, machine=True, start=True)
+        yield error(_python_or_image_key(setup), message, remedy, change=change, machine=True, start=True)
 
 
 def missing_imports(setup: Setup) -> Iterator[Finding]:
@@ -57,15 +57,15 @@ def missing_imports(setup: Setup) -> Iterator[Finding]:
     for provider in ("package", "python") if setup.facts.other_machine else ("package", "python", ""):
         group = [each for each in others if _module_provider(each.module) == provider]
         if group:
-            message = f"{_python_text(setup, tool)} has no {_imported_modules_text(setup, group)}"
+            message = f"{_python_or_image_text(setup, tool)} has no {_imported_modules_text(setup, group)}"
             remedy = _install_modules_remedy(setup, tool, group, provider)
-            if provider or not _may_change_imports(source, tool):
-                yield error(_python_key(setup), message, remedy, change=change, machine=True, start=True)
+            if provider or not _may_libraries_add_modules(source, tool):
+                yield error(_python_or_image_key(setup), message, remedy, change=change, machine=True, start=True)
             else:
-                yield warning(_python_key(setup), message, remedy, change=change, machine=True)
+                yield warning(_python_or_image_key(setup), message, remedy, change=change, machine=True)
 
 
-def _may_change_imports(source: ScriptSource, tool: Toolchain) -> bool:
+def _may_libraries_add_modules(source: ScriptSource, tool: Toolchain) -> bool:
     """Return whether a library that is not known here is imported, which may bring modules that no folder has."""
     return any(each.module in tool.modules and not _module_provider(each.module) for each in source.imports)
 
@@ -82,7 +82,7 @@ def _surely_missing_imports(setup: Setup, source: ScriptSource, tool: Toolchain)
     folders_on_path = {*filter(None, setup.profile.trainer.environment.get("PYTHONPATH", "").split(":"))}
     if not tool.modules or folders_on_path - {*source.parent_packages.values()}:
         return []
-    reported = set(setup.profile.tracking.chosen)
+    reported = set(setup.profile.tracking.chosen_trackers)
     on_path = {name for name, folder in source.parent_packages.items() if folder in folders_on_path}
     return [each for each in source.imports if each.module not in {*tool.modules, *reported, *on_path}]
 
@@ -97,7 +97,7 @@ def _module_in_parent_folder_finding(setup: Setup, source: ScriptSource, modules
         # The image may have a PYTHONPATH of its own, which one of the profile would hide.
         remedy = f"Mount that folder (container.mounts). {remedy}"
     else:
-        change = python_path_change(setup.profile, modules[0].module, folder)
+        change = add_to_pythonpath_change(setup.profile, modules[0].module, folder)
     # A library that is imported before may have Python look there.
     return warning("trainer.script", message, remedy, change=change)
 
@@ -125,7 +125,7 @@ def _script_file_text(setup: Setup, file: str) -> str:
     return file or Path(setup.profile.trainer.script).name
 
 
-def _python_text(setup: Setup, tool: Toolchain) -> str:
+def _python_or_image_text(setup: Setup, tool: Toolchain) -> str:
     return f"the image {setup.profile.container.image}" if _is_in_container(setup) else display_path(tool.python)
 
 
@@ -151,5 +151,5 @@ def _python_minor_version(tool: Toolchain) -> int:
     return int(version[1]) if version else 0
 
 
-def _python_key(setup: Setup) -> str:
+def _python_or_image_key(setup: Setup) -> str:
     return "container.image" if _is_in_container(setup) else "trainer.python"

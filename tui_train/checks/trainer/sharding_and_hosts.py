@@ -103,26 +103,26 @@ def invalid_uneven_processes(setup: Setup) -> Iterator[Finding]:
     remedy = "Give one number of processes for each machine, in their order; or leave nodes.processes empty."
     if len(nodes.processes) != nodes.machine_count:
         message = f"nodes.processes has {quantity(len(nodes.processes), 'number')} for {nodes.machine_count} machines"
-    elif nodes.processes[0] != setup.first_machine_processes:
+    elif nodes.processes[0] != setup.first_machine_process_count:
         first_count = quantity(
-            setup.first_machine_processes, *(("GPU",) if setup.device == "cuda" else ("process", "processes"))
+            setup.first_machine_process_count, *(("GPU",) if setup.device == "cuda" else ("process", "processes"))
         )
         message = f"nodes.processes says {nodes.processes[0]} for the first machine, which trains on {first_count}"
         remedy = "Make both the same: hardware.gpus, or the first number of nodes.processes."
-        first = (setup.first_machine_processes, *nodes.processes[1:])
+        first = (setup.first_machine_process_count, *nodes.processes[1:])
         change = Change(
-            f"{setup.first_machine_processes} on the first", "what is chosen there", (("nodes.processes", first),)
+            f"{setup.first_machine_process_count} on the first", "what is chosen there", (("nodes.processes", first),)
         )
     elif not nodes.uneven_processes:
         return
     elif setup.facts.scheduler:
         message, remedy = "Slurm starts the same number of processes on each machine", "Leave nodes.processes empty."
-    elif not setup.trainer.allows_uneven:
+    elif not setup.trainer.allows_uneven_processes:
         message = f"{setup.trainer.label} needs the same number of processes on each machine"
         remedy = "Leave nodes.processes empty, and choose as many GPUs as the smallest machine has (hardware.gpus)."
-    elif not launcher.allows_uneven:
+    elif not launcher.allows_uneven_processes:
         message = f"{launcher.label} starts the same number of processes on each machine"
-        launchers = capable_launchers_text(lambda other: other.allows_uneven)
+        launchers = capable_launchers_text(lambda other: other.allows_uneven_processes)
         remedy = f"Choose {launchers} (trainer.launcher), which shards nothing, or the same number on each."
         if profile.trainer.strategy == "ddp":
             remedy = f"Choose {launchers} (trainer.launcher), or the same number on each."

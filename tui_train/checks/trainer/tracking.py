@@ -75,7 +75,7 @@ def more_trackers_than_script_takes(setup: Setup) -> Iterator[Finding]:
 
 def _passed_trackers(setup: Setup) -> Iterator[tuple[str, str]]:
     """Yield key and label of each chosen tracker that the trainer can be told of."""
-    for name in setup.profile.tracking.chosen:
+    for name in setup.profile.tracking.chosen_trackers:
         key = f"tracking.{name}"
         if not no_effect.why_no_effect(key, setup):
             yield key, fields.get_field(key).label

@@ -45,7 +45,7 @@ def unusable_training_python(setup: Setup) -> Iterator[Finding]:
     elif setup.toolchain is None:
         problems = [
             f"{_LABEL_OF_PYTHON_ON_PATH if tool.label == 'PATH' else tool.label or tool.python} {problem}"
-            for tool, problem in setup.python_problems
+            for tool, problem in setup.pythons_and_why_unusable
         ]
         message = f"no Python here can train this: {'; '.join(problems) or 'none was found'}"
         can_make = facts.can_create_environment and not more

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from tui_train.cli.group import FILE_TYPE, cli, host_option
+from tui_train.cli.group import PATH_PARAMETER_TYPE, cli, host_option
 
 
 @cli.group()
@@ -59,15 +59,23 @@ _PYTHON_OPTION = click.option(
     writes="PREFIX_train.bin, PREFIX_train.idx and those of other splits",
     removes="with --force the files of these names",
 )
-@click.argument("files", nargs=-1, required=True, type=FILE_TYPE)
+@click.argument("files", nargs=-1, required=True, type=PATH_PARAMETER_TYPE)
 @click.option(
-    "--out", required=True, type=FILE_TYPE, metavar="PREFIX", help="Write PREFIX_train.bin, PREFIX_train.idx …."
+    "--out",
+    required=True,
+    type=PATH_PARAMETER_TYPE,
+    metavar="PREFIX",
+    help="Write PREFIX_train.bin, PREFIX_train.idx ….",
 )
 @click.option(
-    "--tokenizer", required=True, type=FILE_TYPE, metavar="FOLDER", help="The Hugging Face folder with the tokenizer."
+    "--tokenizer",
+    required=True,
+    type=PATH_PARAMETER_TYPE,
+    metavar="FOLDER",
+    help="The Hugging Face folder with the tokenizer.",
 )
-@click.option("--validation", multiple=True, type=FILE_TYPE, metavar="FILE", help="Text to validate on.")
-@click.option("--test", multiple=True, type=FILE_TYPE, metavar="FILE", help="Text to test on.")
+@click.option("--validation", multiple=True, type=PATH_PARAMETER_TYPE, metavar="FILE", help="Text to validate on.")
+@click.option("--test", multiple=True, type=PATH_PARAMETER_TYPE, metavar="FILE", help="Text to test on.")
 @click.option("--force", is_flag=True, help="Replace files that already exist.")
 @_PYTHON_OPTION
 def nemo_prepare(  # noqa: PLR0913, PLR0917 - one for each option
@@ -95,8 +103,8 @@ def nemo_prepare(  # noqa: PLR0913, PLR0917 - one for each option
 
 
 @nemo_group.command("import", reads="the folder", writes="OUT, which has to be new")
-@click.argument("folder", type=FILE_TYPE)
-@click.argument("out", type=FILE_TYPE)
+@click.argument("folder", type=PATH_PARAMETER_TYPE)
+@click.argument("out", type=PATH_PARAMETER_TYPE)
 @_PYTHON_OPTION
 def nemo_import(folder: Path, out: Path, python: str) -> None:
     """Convert the Hugging Face folder FOLDER to the NeMo checkpoint OUT, with NeMo's own converter."""
@@ -106,8 +114,8 @@ def nemo_import(folder: Path, out: Path, python: str) -> None:
 
 
 @nemo_group.command("export", reads="the checkpoint", writes="OUT, which has to be new")
-@click.argument("checkpoint", type=FILE_TYPE)
-@click.argument("out", type=FILE_TYPE)
+@click.argument("checkpoint", type=PATH_PARAMETER_TYPE)
+@click.argument("out", type=PATH_PARAMETER_TYPE)
 @_PYTHON_OPTION
 def nemo_export(checkpoint: Path, out: Path, python: str) -> None:
     """Convert a NeMo checkpoint to the Hugging Face folder OUT, with NeMo's own converter."""

@@ -76,7 +76,7 @@ def confirm_and_create_environment(  # noqa: PLR0913 - one for each option
     place = place_of(host=host)
     if not host:
         path = expand_home(str(path)).absolute() if path else None
-        python = str(fields.absolute_value(fields.get_field("trainer.python"), python))
+        python = str(fields.value_with_absolute_paths(fields.get_field("trainer.python"), python))
     installers = making.ask_for_installers(place.address, package_set, str(path or ""), python)
     machine = place.probe_machine_facts().machine if host else probe.probe_machine()
     torch_build = making.choose_torch_build(machine, torch_index, place.address)

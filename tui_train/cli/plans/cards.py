@@ -19,7 +19,7 @@ from tui_train.actions.cards.proof import (
     prove_stages,
     proved_machine,
 )
-from tui_train.actions.cards.trainings import machine_profile
+from tui_train.actions.cards.trainings import machine_part_of_profile
 from tui_train.actions.doctor.short_runs import ShortRunContext, ShortRunObserver
 from tui_train.actions.machine_facts import place_for_profile
 from tui_train.base.app_paths import card_proof_folder
@@ -54,7 +54,7 @@ def prove_machine(  # noqa: PLR0913 - one for each option
     chosen = _chosen_stages(stages, skipped)
     profile = apply_edits(load_profile(reference), edits)
     place = _place_to_prove(profile, named_place)
-    profile = machine_profile(profile)
+    profile = machine_part_of_profile(profile)
     facts = place.probe_facts_for(profile, report_waiting)
     folder = output or card_proof_folder(place.address)
     machine = proved_machine(make_setup(profile, facts))

@@ -68,15 +68,15 @@ def print_data_report(  # noqa: PLR0913 - one for each option
     """
     question = DataQuestion(
         files=(), model=model, revision=revision, method=method, length=length or 0,
-        answers_only=answers_only or None, weights=_parse_weights(weights, len(files)),
+        answers_only=answers_only or None, weights=_parse_file_weights(weights, len(files)),
     )  # fmt: skip
     if host:
         address = host_address(host)
-        question = msgspec.structs.replace(question, files=_whole_paths_on_host(files, host))
+        question = msgspec.structs.replace(question, files=_absolute_paths_on_host(files, host))
         interpreter = _choose_python_to_read_data(python, address).python
         report = read_data_on_host(address, interpreter, question)
     else:
-        question = _question_with_whole_paths(question, files)
+        question = _question_with_absolute_paths(question, files)
         toolchain = _choose_python_to_read_data(python)
         interpreter = toolchain.python
         report = read_data_report(toolchain, question)
@@ -91,7 +91,7 @@ def print_data_report(  # noqa: PLR0913 - one for each option
         sys.exit(BadInput.exit_code)
 
 
-def _question_with_whole_paths(question: DataQuestion, files: tuple[Path, ...]) -> DataQuestion:
+def _question_with_absolute_paths(question: DataQuestion, files: tuple[Path, ...]) -> DataQuestion:
     """Return the question with files and model by their whole paths; NotFound where a file is not there."""
     paths = tuple(str(expand_home(str(path)).absolute()) for path in files)
     for path in paths:
@@ -106,7 +106,7 @@ def _question_with_whole_paths(question: DataQuestion, files: tuple[Path, ...]) 
     return msgspec.structs.replace(question, files=paths, model=model)
 
 
-def _whole_paths_on_host(files: tuple[Path, ...], host: str) -> tuple[str, ...]:
+def _absolute_paths_on_host(files: tuple[Path, ...], host: str) -> tuple[str, ...]:
     """Return paths of a host; BadInput where one is relative, for nobody knows to what."""
     if relative := next((path for path in files if not path.is_absolute()), None):
         raise BadInput(
@@ -115,7 +115,7 @@ def _whole_paths_on_host(files: tuple[Path, ...], host: str) -> tuple[str, ...]:
     return tuple(map(str, files))
 
 
-def _parse_weights(text: str, file_count: int) -> tuple[float, ...]:
+def _parse_file_weights(text: str, file_count: int) -> tuple[float, ...]:
     """Return what was typed as the weights of so many files; BadInput where they are none."""
     numbers = msgspec.convert(fields.parse_value(fields.get_field("data.weights"), text), tuple[float, ...])
     if why := data_weights.data_weights_problem(numbers, file_count):
@@ -171,7 +171,7 @@ def _data_lines(report: DataReport, question: DataQuestion, epoch: EpochSize, in
         lines.append(
             f"answers  {report.answers.why or 'marked by the chat template (--answers-only learns only these)'}"
         )
-        lines += [f"end      {words}"] if (words := data_text.ignored_end_token_text(report, question)) else []
+        lines += [f"end      {words}"] if (words := data_text.passed_end_token_text(report, question)) else []
     else:
         lines.append(f"tokens   not counted{'' if question.model else ': name the model with --model'}")
     lines.append(f"read by  {display_path(interpreter)}")
@@ -192,7 +192,7 @@ def _token_lines(tokens: TokenCounts, report: DataReport, question: DataQuestion
     lines.append(f"         0 {data_text.token_histogram_text(tokens)} {grouped_digits(tokens.longest)}")
     if 0 < question.length < tokens.longest:
         at = question.length * len(tokens.histogram) // tokens.longest
-        words = data_text.truncated_rows_text(report, tokens, question)
+        words = data_text.too_long_rows_text(report, tokens, question)
         lines.append(f"{' ' * (11 + at)}└ {grouped_digits(question.length)}: {words}")
     return lines
 

@@ -96,8 +96,8 @@ def print_estimate(  # noqa: PLR0913 - one for each option
     if fetch:
         facts = facts_with_fetched_config(profile, facts, named_place)
     setup = make_setup(profile, facts)
-    if setup.recipe_problem:
-        raise setup.recipe_problem
+    if setup.preset_error:
+        raise setup.preset_error
     prediction = predict_memory(setup)
     if prediction.estimate is None:
         unknown = prediction.workload.unknown_model

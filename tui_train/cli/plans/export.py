@@ -16,7 +16,7 @@ from tui_train.cli.plans import plans
 from tui_train.memory.data_defaults import make_setup
 from tui_train.places.place import Place
 from tui_train.plan.outside_files import outside_files_text
-from tui_train.plan.render import files_with_plan_described
+from tui_train.plan.render import files_for_display
 from tui_train.plan.render.manifests import MANIFESTS, with_cluster_address
 from tui_train.plan.render.manifests.cluster import VolumeClaim, plan_for_cluster
 from tui_train.plan.render.prepare import PreparedPlan, prepare_plan
@@ -109,6 +109,6 @@ def _write_files_and_print_paths(folder: Path, files: Sequence[RenderedFile], *,
         run_folders.refuse_existing([target / file.path for file in files])
     answers.announce_changes(writes=tuple(f"{target}/{file.path}" for file in files))
     run_folders.export_plan_files(target, files, overwrite=force)
-    for file in files_with_plan_described(files):
+    for file in files_for_display(files):
         click.echo(visible(f"{target}/{file.path}"))
     return target

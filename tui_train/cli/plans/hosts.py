@@ -14,7 +14,7 @@ from tui_train.cli import answers
 from tui_train.cli.printing import print_json, report_waiting
 from tui_train.facts.types import GpuProcess
 from tui_train.profile import hosts
-from tui_train.views.host_cards import card_use_lines, host_cards_summary, is_card_taken
+from tui_train.views.host_cards import card_and_use_texts, host_cards_summary, is_card_taken
 
 
 class HostGpu(Struct, frozen=True, kw_only=True):
@@ -63,7 +63,7 @@ def _host_lines(answer: HostCards, address: str) -> Iterator[str]:
     at = "" if address == answer.host else f" ({visible(address)})"
     said = host_cards_summary(answer.facts) if answer.facts else f"not known: {visible(answer.problem)}"
     yield f"{visible(answer.host)}{at}: {said}"
-    for card, use in card_use_lines(answer.facts) if answer.facts else ():
+    for card, use in card_and_use_texts(answer.facts) if answer.facts else ():
         yield f"  {card}: {use}"
 
 
@@ -82,7 +82,7 @@ def _host_data(answer: HostCards, address: str) -> HostAnswer:
 
 def add_saved_host(name: str, address: str, *, force: bool) -> None:
     """Save a host, which is not asked for that."""
-    hosts.hosts_with(name, address, may_replace=force)
+    hosts.saved_hosts_with_added(name, address, may_replace=force)
     answers.announce_changes(writes=(f"{hosts_file()}: {name}",))
     hosts.save_host(name, address, may_replace=force)
     click.echo(f"saved {visible(name)}: tui-train facts --on {visible(name)} shows what it has")
@@ -90,7 +90,7 @@ def add_saved_host(name: str, address: str, *, force: bool) -> None:
 
 def forget_saved_host(name: str) -> None:
     """Forget a host."""
-    hosts.hosts_without(name)
+    hosts.saved_hosts_without(name)
     answers.announce_changes(removes=(f"{hosts_file()}: {name}",))
     hosts.remove_host(name)
 

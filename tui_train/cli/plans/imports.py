@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from tui_train.actions.command_import import imports
 from tui_train.actions.command_import.shell import MAX_TEXT_CHARACTERS
 from tui_train.actions.command_import.table import Import, ImportedWords, Outcome
-from tui_train.base.own_command import with_own_command
+from tui_train.base.own_command import with_runnable_commands
 from tui_train.base.text import quantity, visible
 from tui_train.cli import answers, printing
 from tui_train.cli.plans import plans
@@ -53,19 +53,19 @@ def import_training(words: tuple[str, ...], *, name: str, edits: tuple[str, ...]
     if not as_json:
         _print_rows(imported)
         if answers.is_dry_run():
-            click.echo(f"\nnothing is saved; the profile would be:\n\n{visible_toml(imported)}\n")
+            click.echo(f"\nnothing is saved; the profile would be:\n\n{chosen_keys_text(imported)}\n")
     store.require_savable_profile(profile)
     if as_json and answers.is_dry_run():
-        printing.print_json(_answer(imported, None))
+        printing.print_json(_import_answer(imported, None))
     answers.announce_changes(writes=(str(store.profile_path(profile.name)),))
     path = store.save_profile(profile, overwrite=force)
     plans.warn_of_saved_secrets(profile)
     if as_json:
-        printing.print_json(_answer(imported, path))
+        printing.print_json(_import_answer(imported, path))
         return
     click.echo(f"\nsaved {visible(str(path))}")
     hint = f"tui-train plan {visible(profile.name)} shows what it starts; the wizard has it on Home"
-    click.echo(with_own_command(hint))
+    click.echo(with_runnable_commands(hint))
 
 
 def _with_note_on_own_option(row: ImportedWords) -> ImportedWords:
@@ -86,13 +86,13 @@ def _print_rows(imported: Import) -> None:
         click.echo(f"\n{quantity(missed, 'entry is', 'entries are')} not in the profile: see above why", err=True)
 
 
-def visible_toml(imported: Import) -> str:
+def chosen_keys_text(imported: Import) -> str:
     """Return the keys of the profile, one a line, without secrets."""
     keys = ("name", *fields.chosen_keys(imported.profile))
     return "\n".join(f"{key}={visible(displayed_value(imported.profile, key))}" for key in keys)
 
 
-def _answer(imported: Import, path: Path | None) -> ImportAnswer:
+def _import_answer(imported: Import, path: Path | None) -> ImportAnswer:
     profile = imported.profile
     rows = zip(displayed_import_rows(imported.rows), imported.rows, strict=True)
     return ImportAnswer(

@@ -6,8 +6,8 @@ from typing import Any
 import click
 
 from tui_train.cli.group import (
-    FILE_TYPE,
     JSON_OPTION,
+    PATH_PARAMETER_TYPE,
     PROFILE_ARGUMENT,
     SET_OPTION,
     YES_OPTION,
@@ -31,10 +31,12 @@ _FETCH_OPTION = click.option(
     reads="this machine or the named one",
     writes="FILE",
     only_with="--save",
-    answer="tui_train.cli.plans.plans:facts_answer",
+    answer="tui_train.cli.plans.plans:facts_answer_type",
 )
 @JSON_OPTION
-@click.option("--save", metavar="FILE", type=FILE_TYPE, help="Write them to FILE, for --machine or a bug report.")
+@click.option(
+    "--save", metavar="FILE", type=PATH_PARAMETER_TYPE, help="Write them to FILE, for --machine or a bug report."
+)
 @machine_options(
     machine_help="Show the machine in that file, not this one.",
     host_help="Show another host, over ssh: one of `tui-train hosts`, or a name that ssh knows.",
@@ -43,7 +45,7 @@ _FETCH_OPTION = click.option(
 @click.option(
     "--toolchain",
     metavar="FILE",
-    type=FILE_TYPE,
+    type=PATH_PARAMETER_TYPE,
     help="Judge the GPUs for the PyTorch in that file: JSON with torch, cuda and arch_list, as torch prints them.",
 )
 def facts(**options: Any) -> None:
@@ -154,7 +156,7 @@ def tune(profile: str, *, dry_run: bool, seconds: int, when_free: bool, **option
 @click.option("--cards", is_flag=True, help="Test by real trainings what this program says of these GPUs.")
 @click.option("--stage", "stages", metavar="NAME", multiple=True, help="With --cards: only this stage.")
 @click.option("--skip", "skipped", metavar="NAME", multiple=True, help="With --cards: all but this stage.")
-@click.option("--output", metavar="FOLDER", type=FILE_TYPE, help="With --cards: write the report to FOLDER.")
+@click.option("--output", metavar="FOLDER", type=PATH_PARAMETER_TYPE, help="With --cards: write the report to FOLDER.")
 @click.option("--again", is_flag=True, help="With --cards: repeat also the stages that passed before.")
 @JSON_OPTION
 @SET_OPTION
@@ -363,7 +365,7 @@ def recipes(**options: Any) -> None:
 
 
 @cli.command(reads="FILES, here or on --on", answer="tui_train.cli.plans.data:DataAnswer")
-@click.argument("files", nargs=-1, required=True, type=FILE_TYPE)
+@click.argument("files", nargs=-1, required=True, type=PATH_PARAMETER_TYPE)
 @click.option(
     "--model", metavar="M", default="", help="Count tokens for this model: a folder, or an id in the Hub's cache."
 )

@@ -28,10 +28,10 @@ from tui_train.facts.other_machines.cluster import Cluster
 from tui_train.facts.types import CardSet, Facts, Gpu, GpuVerdict, Machine, Toolchain
 from tui_train.memory.data_defaults import make_setup
 from tui_train.memory.predict import predict_memory
-from tui_train.places.host_questions import run_command_on
+from tui_train.places.host_questions import make_command_runner
 from tui_train.places.place import Place
 from tui_train.plan.description import script_notes
-from tui_train.plan.render import files_with_plan_described
+from tui_train.plan.render import files_for_display
 from tui_train.plan.render.prepare import PreparedPlan, prepare_plan
 from tui_train.plan.render.quoting import quoted_word
 from tui_train.plan.types import Attempt, Plan
@@ -101,7 +101,7 @@ class PlanAnswer(Struct, frozen=True, kw_only=True):
     since: ChangesSinceRun | UnsetType | None = UNSET
 
 
-def facts_answer() -> type[Struct]:
+def facts_answer_type() -> type[Struct]:
     """Return the type of what `print_facts` prints as JSON."""
     queue = answers.joined_type("CardQueue", CardInQueue, uuid=None)
     gpu = answers.joined_type("JudgedGpu", Gpu, GpuVerdict, kind=None, verdict=str, chosen=bool, queue=queue)
@@ -177,15 +177,15 @@ def print_plan(  # noqa: PLR0913 - one for each option
     folder = working_folder(profile, setup.preset)
     where = f" (in {visible(folder)})" if folder and folder != str(Path.cwd()) else ""
     click.echo(f"\ncommand{where}: {_first_attempt_command_text(made_plan)}")
-    click.echo("\nfiles: " + ", ".join(file.path for file in files_with_plan_described(prepared.files)))
+    click.echo("\nfiles: " + ", ".join(file.path for file in files_for_display(prepared.files)))
 
 
 def facts_with_fetched_config(profile: Profile, facts: Facts, named_place: Place) -> Facts:
     """Return the facts with the shape of a model whose config.json is fetched now; nothing is where it is known."""
     require_this_machine("--fetch-config", profile, named_place)
     setup = make_setup(profile, facts)
-    if setup.recipe_problem:
-        raise setup.recipe_problem
+    if setup.preset_error:
+        raise setup.preset_error
     name = predict_memory(setup).workload.unknown_model
     if not name or facts.hub is None:
         click.echo("--fetch-config: nothing to fetch, the sizes of the model are known", err=True)
@@ -214,9 +214,9 @@ def _find_run_to_compare(profile: Profile, against: str | None) -> PreviousRun |
     if not against or against == _PREVIOUS_RUN_REFERENCE:
         return previous_run.find_previous_run(profile)
     run = run_folders.find_run(against)
-    earlier = previous_run.read_previous_run(run)
+    earlier = previous_run.read_as_previous_run(run)
     if earlier is None:
-        remedy = f"See {visible(str(run.profile))}."
+        remedy = f"See {visible(str(run.profile_file))}."
         raise BadInput(f"the profile of run {visible(run.name)} cannot be read", remedy)
     return earlier
 
@@ -226,7 +226,7 @@ def _changes_since_run_text(earlier: PreviousRun | None, profile: Profile) -> st
     if earlier is None:
         return f"no earlier run of {visible(profile.name)}"
     changed = previous_run.value_difference_lines(previous_run.effective_changes_since(earlier, profile))
-    name = visible(earlier.run)
+    name = visible(earlier.run_name)
     return "\n".join((f"changed since {name}:", *(f"  {line}" for line in changed))) if changed else f"as in {name}"
 
 
@@ -238,10 +238,10 @@ def print_notes_for_other_machines(made_plan: Plan) -> None:
 
 def print_image_check(name: str, *, engine: str | None, recipe: str, host: str, as_json: bool) -> None:
     """Print what an image on a host (empty: this machine) contains; exits with an error where it cannot train."""
-    run = run_command_on(host)
+    run = make_command_runner(host)
     engine = engine or container_images.choose_engine(name, container_images.read_engines(run))
     machine = remote.read_host_facts(host_address(host)).machine if host else probe.probe_machine()
-    content = container_images.read_image(engine, name, run)
+    content = container_images.probe_image(engine, name, run)
     verdicts = gpu_verdicts(machine.gpus, content.toolchain, machine.driver_cuda)
     validation = check_image(engine, name, recommended_uuids(machine.gpus, verdicts), recipe, host)
     if as_json:
@@ -311,7 +311,7 @@ def load_profile(reference: str) -> Profile:
         run = next((run for run in run_folders.list_runs() if run.name == reference), None)
         if run is None:
             raise
-        remedy = f"Name the profile that it was started from: {visible(shlex.quote(str(run.profile)))}"
+        remedy = f"Name the profile that it was started from: {visible(shlex.quote(str(run.profile_file)))}"
         raise NotFound(f"{error.message}: {visible(reference)} is a run", remedy) from None
 
 
@@ -423,14 +423,14 @@ def _plan_answer(prepared: PreparedPlan, since: ChangesSinceRun | UnsetType | No
         return PlanAnswer(findings=prepared.findings, plan=None, files={}, since=since)
     attempts = (PlannedAttempt(**asdict(each), argv=_attempt_argv(plan, each)) for each in plan.attempts)
     made = MadePlan(**{**asdict(plan), "attempts": tuple(attempts)})
-    files = {file.path: file.text for file in files_with_plan_described(prepared.files)}
+    files = {file.path: file.text for file in files_for_display(prepared.files)}
     return PlanAnswer(findings=prepared.findings, plan=made, files=files, since=since)
 
 
 def _changes_since_run(earlier: PreviousRun | None, profile: Profile) -> ChangesSinceRun | None:
     if earlier is None:
         return None
-    return ChangesSinceRun(earlier.run, previous_run.effective_changes_since(earlier, profile))
+    return ChangesSinceRun(earlier.run_name, previous_run.effective_changes_since(earlier, profile))
 
 
 def _attempt_argv(made_plan: Plan, attempt: Attempt) -> tuple[str, ...]:

@@ -57,7 +57,7 @@ def print_comparison(references: Sequence[str], metric_names: Sequence[str] = ()
     """Print what came of runs, also of some metrics, and the settings in which they differ."""
     compared = read_compared_runs([run_folders.find_run(reference) for reference in references])
     for name in metric_names:
-        if not any(each.progress.metrics.named(name) for each in compared):
+        if not any(each.progress.metrics.series_named(name) for each in compared):
             raise BadInput(f"none of these runs has a metric {visible(name)}", "`tui-train metrics RUN` lists them.")
     if as_json:
         keys = [row.key for row in differing_setting_rows(compared)]

@@ -158,4 +158,4 @@ def diagnosis_text(diagnosis: Diagnosis, run: RunFolder | None = None) -> str:
 def retry_command(run: RunFolder, change: Change) -> str:
     """Return the command that starts a run's profile with a change, empty where a value may be a secret."""
     options = plain_text.command_line_options_of_change(change)
-    return f"tui-train run {visible(shlex.quote(str(run.profile)))} {options}" if options else ""
+    return f"tui-train run {visible(shlex.quote(str(run.profile_file)))} {options}" if options else ""

@@ -23,7 +23,7 @@ from tui_train.base.text import grouped_digits, percent, text_table, visible
 from tui_train.cli import answers
 from tui_train.cli.printing import clear_progress_line, print_json, print_progress
 from tui_train.runs import run_folders
-from tui_train.views.evaluation import mean_score_texts, sample_texts, verdict_text
+from tui_train.views.evaluation import differing_sample_texts, mean_score_texts, verdict_text
 
 _EXIT_CODE_BY_VERDICT = {"better": 0, "no difference": 1, "worse": 2}
 _DIFFERENCE_BY_VERDICT = {"better": "worse", "no difference": "no proven difference", "worse": "better"}
@@ -86,9 +86,9 @@ def _find_runs_and_announce(
     reference: str, options: EvaluationOptions, earlier: str
 ) -> tuple[run_folders.RunFolder, EvaluationOptions]:
     """Return the run, and the options with the earlier run and how it is scored, once what is written is announced."""
-    run = run_folders.find_run_with_result(reference)
+    run = run_folders.find_run_or_checkpoint(reference)
     if earlier:
-        options = replace(options, earlier=run_folders.find_run_with_result(earlier))
+        options = replace(options, earlier=run_folders.find_run_or_checkpoint(earlier))
     if not options.by:
         options = replace(options, by="loss" if options.tasks else default_scoring(run))
     python = training_python(run, options.python, host_of_result(run, options.host, options.python))
@@ -126,7 +126,7 @@ def evaluation_lines(evaluation: Evaluation) -> Iterator[str]:
     label, result, other = mean_score_texts(evaluation)
     figures = [(each.name, f"{each.result:.4g}", f"{each.other:.4g}") for each in evaluation.figures]
     yield text_table((("", "result", evaluation.other_name), *(figures or ((label, result, other),))))
-    for sample in sample_texts(evaluation, _SAMPLE_COUNT):
+    for sample in differing_sample_texts(evaluation, _SAMPLE_COUNT):
         yield ""
         yield from (f"{name:<9} {visible(text)}" for name, text in sample)
     yield ""
@@ -150,8 +150,8 @@ def _evaluation_answer(evaluation: Evaluation) -> EvaluationAnswer:
         by=evaluation.by,
         against=evaluation.other_name,
         better_share=evaluation.better_share,
-        interval=evaluation.interval,
-        equal_rows=evaluation.equal_rows,
+        interval=evaluation.confidence_interval,
+        equal_rows=evaluation.equal_row_count,
         result=result,
         other=other,
         note=evaluation.note,

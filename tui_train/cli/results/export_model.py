@@ -12,7 +12,7 @@ from tui_train.runs.results.result import read_result
 
 def export_and_report(reference: str, folder: str, options: ExportModelOptions) -> None:
     """Export a run's result, and print what was written and the command that uses it."""
-    run = run_folders.find_run_with_result(reference)
+    run = run_folders.find_run_or_checkpoint(reference)
     require_loadable_weights(read_result(run))
     answers.announce_changes(writes=(str(require_new_folder(folder)),))
     made = export_model(run, folder, options, lambda what, of: click.echo(f"{what} {of} …", err=True))

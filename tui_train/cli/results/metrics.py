@@ -12,7 +12,7 @@ from tui_train.base.text import names_text, size_text, visible
 from tui_train.cli.printing import aligned_table_text, print_json, report_waiting
 from tui_train.runner.logs.metric_series import Metrics, MetricSeries
 from tui_train.runs import run_folders
-from tui_train.runs.results.metrics import attempt_log_bytes, read_metrics
+from tui_train.runs.results.metrics import read_metrics, size_of_all_attempt_logs
 from tui_train.views.metric_summaries import (
     MetricSummary,
     metric_value_text,
@@ -61,7 +61,7 @@ class MetricsAnswer(Struct, frozen=True):
 def print_metrics(reference: str, only: Sequence[str], *, as_json: bool, as_csv: bool) -> None:
     """Print the metrics of a run: as a table, or with all that is kept of them as JSON or CSV."""
     run = run_folders.find_run(reference)
-    if (size := attempt_log_bytes(run)) > _MIN_ANNOUNCED_BYTES:
+    if (size := size_of_all_attempt_logs(run)) > _MIN_ANNOUNCED_BYTES:
         report_waiting(f"reading {size_text(size)} of logs; Ctrl-C ends it …")
     metrics = read_metrics(run)
     chosen = _metrics_to_print(metrics, only) if only else ordered_metrics(metrics)

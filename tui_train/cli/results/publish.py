@@ -9,7 +9,7 @@ from tui_train.base.text import visible
 from tui_train.cli import answers
 from tui_train.cli.printing import print_json
 from tui_train.runs import run_folders
-from tui_train.views.publication import make_card, publication_lines
+from tui_train.views.publication import make_model_card, publication_lines
 
 
 class PublishAnswer(Struct, frozen=True, kw_only=True):
@@ -37,9 +37,9 @@ def publish_and_report(  # noqa: PLR0913 - one for each option
     """Show what a run's result would be on the Hub, and send it once that is confirmed."""
     if as_json and not (dry_run or confirmed):
         raise click.UsageError("--json needs --yes or --dry-run.")
-    publication = Publication(run_folders.find_run_with_result(reference), repo, options)
+    publication = Publication(run_folders.find_run_or_checkpoint(reference), repo, options)
     try:
-        card = make_card(publication, lambda name: click.echo(f"hashing {name} …", err=True))
+        card = make_model_card(publication, lambda name: click.echo(f"hashing {name} …", err=True))
         if not as_json:
             for line in (*map(visible, card.splitlines()), "", *publication_lines(publication, card)):
                 click.echo(line)

@@ -45,11 +45,13 @@ class ResultAnswer(Struct, frozen=True):
 
 def print_result(reference: str, *, as_json: bool) -> None:
     """Print what a run made."""
-    run = run_folders.find_run_with_result(reference)
+    run = run_folders.find_run_or_checkpoint(reference)
     run_result = read_result(run)
     verdict, energy = stored_verdict_text(run, run_result), run_result.energy_text
     if as_json:
-        print_json(ResultAnswer(run_result, run_result.weights_text, energy, verdict, serve_commands(run_result)))
+        print_json(
+            ResultAnswer(run_result, run_result.weights_kind_and_base_text, energy, verdict, serve_commands(run_result))
+        )
         return
     is_profile = "/" not in reference and not run.name.startswith(reference)
     if is_profile and (count := run_folders.count_runs_of_profile(reference)) > 1:
@@ -77,7 +79,7 @@ def labelled_result_texts(run_result: RunResult, verdict: str = "") -> Iterator[
     yield "run", f"{visible(run_result.run)}, {visible(run_result.state)}"
     weights = run_result.weights
     if weights:
-        yield "result", visible(run_result.weights_text)
+        yield "result", visible(run_result.weights_kind_and_base_text)
         yield "path", display_path(weights.path)
         yield "", f"{run_result.weights_origin_text}, {size_text(weights.size)}"
         if weights.problem:
@@ -124,7 +126,7 @@ def _last_and_best_loss_text(last: StepLoss, best: StepLoss | None) -> str:
 
 def merge_adapter_and_report(reference: str, folder: str, options: MergeOptions) -> None:
     """Merge a run's adapter into a model folder, and print how it was checked."""
-    run = run_folders.find_run_with_result(reference)
+    run = run_folders.find_run_or_checkpoint(reference)
     if host := host_of_result(run, options.host, options.python):
         answers.announce_changes(writes=(f"{host}:{folder}",))
     else:
@@ -160,7 +162,7 @@ def chat_with_result(  # noqa: PLR0913, PLR0917 - one for each option
     trusted: bool,
 ) -> None:
     """Answer one prompt, of the option or of stdin, or talk in a terminal; images are shown with the first."""
-    run = run_folders.find_run_with_result(reference)
+    run = run_folders.find_run_or_checkpoint(reference)
     if prompt is None and not sys.stdin.isatty():
         prompt = sys.stdin.read()
     if prompt is not None and not prompt.strip():
@@ -168,11 +170,11 @@ def chat_with_result(  # noqa: PLR0913, PLR0917 - one for each option
     chat = Chat(run, compare=base, python=python, trusted=trusted, named_host=host)
     try:
         for image in images:
-            chat.show_picture(str(image))
+            chat.attach_picture(str(image))
         ready = chat.wait_until_loaded(lambda what: click.echo(f"loading {what} …", err=True))
         if base and not ready.compares:
             click.echo("The base model is not known: only the result answers.", err=True)
-        click.echo(f"{visible(chat.result.weights_text)}; {ready.device}, {ready.dtype}", err=True)
+        click.echo(f"{visible(chat.result.weights_kind_and_base_text)}; {ready.device}, {ready.dtype}", err=True)
         if not ready.template:
             click.echo("It has no chat template: the prompt is continued as plain text.", err=True)
         if prompt is not None:
@@ -198,7 +200,7 @@ def _chat_loop(chat: Chat, max_tokens: int) -> None:
             return
         try:
             if prompt.startswith(PICTURE_COMMAND):
-                click.echo(chat.show_picture(prompt.removeprefix(PICTURE_COMMAND)), err=True)
+                click.echo(chat.attach_picture(prompt.removeprefix(PICTURE_COMMAND)), err=True)
             elif prompt.strip():
                 _print_answers(chat, prompt, max_tokens, talking=True)
         except TuiTrainError as error:

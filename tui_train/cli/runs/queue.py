@@ -21,14 +21,14 @@ from tui_train.runs import run_folders
 from tui_train.runs.remote_run import read_remote_location
 
 
-def queue_answer() -> object:
+def queue_answer_type() -> object:
     """Return the type of what `print_queue` prints as JSON."""
     return tuple[answers.joined_type("WaitingStart", WaitingStart), ...]  # type: ignore[misc]
 
 
 def print_queue(host: str, *, as_json: bool) -> None:
     """List what waits on this machine or a host, the next one first."""
-    with _report_unusable_queue():
+    with _raising_unusable_queue():
         waiting = ask_queue(hosts.host_address(host)) if host else list_waiting_starts()
     if as_json:
         print_json([start._asdict() for start in waiting])
@@ -51,7 +51,7 @@ def print_queue(host: str, *, as_json: bool) -> None:
 def move_run(reference: str, *, to_front: bool) -> None:
     """Move a run or tune that waits before or after all others of this user, and list what waits there."""
     host = ""
-    with _report_unusable_queue():
+    with _raising_unusable_queue():
         _require_waiting(reference)
         answers.announce_changes(writes=(f"{queue_folder_path()}: the place of {reference}",))
         if not move_in_queue(str(trials_folder() / reference), to_front=to_front):
@@ -79,7 +79,7 @@ def _does_not_wait_error(run: run_folders.RunFolder) -> BadInput:
 
 
 @contextmanager
-def _report_unusable_queue() -> Iterator[None]:
+def _raising_unusable_queue() -> Iterator[None]:
     try:
         yield
     except OSError as error:

@@ -110,7 +110,7 @@ def resume_run(reference: str, *, detach: bool, force: bool, when_free: WhenFree
         doing = {"queued": "is queued", "waiting": "waits already"}.get(status.state, "is running")
         raise Unavailable(f"{visible(run_dir.name)} {doing}", f"Watch it: tui-train attach {visible(run_dir.name)}")
     if has_nothing_left_to_train(run_dir) or (status.state == "finished" and not force):
-        name, again = visible(run_dir.name), f"tui-train run {visible(shlex.quote(str(run_dir.profile)))}"
+        name, again = visible(run_dir.name), f"tui-train run {visible(shlex.quote(str(run_dir.profile_file)))}"
         click.echo(f"{name} has finished: nothing is left to train. Train again: {again}")
         if not has_nothing_left_to_train(run_dir):
             click.echo(f"In the same folder, overwriting what it saved: tui-train resume {name} --force")
@@ -277,7 +277,7 @@ def _weights_lines(run: RunFolder, status: RunStatus) -> Iterator[str]:
     weights, name = run_result.weights, visible(run.name)
     if weights is None:
         return
-    yield f"{visible(run_result.weights_text)}, {size_text(weights.size)}: {display_path(weights.path)}"
+    yield f"{visible(run_result.weights_kind_and_base_text)}, {size_text(weights.size)}: {display_path(weights.path)}"
     if weights.problem:
         yield f"It cannot be loaded: {visible(weights.problem)}"
         return

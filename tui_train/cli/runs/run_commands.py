@@ -8,8 +8,8 @@ from typing import Any
 import click
 
 from tui_train.cli.group import (
-    FILE_TYPE,
     JSON_OPTION,
+    PATH_PARAMETER_TYPE,
     PROFILE_ARGUMENT,
     RUN_ARGUMENT,
     RUNS_ARGUMENT,
@@ -79,7 +79,7 @@ def quickstart(**options: Any) -> None:
 @cli.group(
     invoke_without_command=True,
     reads="the run folders, here or on --on",
-    answer="tui_train.cli.runs.runs:runs_answer",
+    answer="tui_train.cli.runs.runs:runs_answer_type",
 )
 @JSON_OPTION
 @host_option("List the runs on that host, whoever started them.")
@@ -134,7 +134,7 @@ def runs_note(run: str, text: str | None) -> None:
 @cli.group(
     invoke_without_command=True,
     reads="the queue of this machine or of --on",
-    answer="tui_train.cli.runs.queue:queue_answer",
+    answer="tui_train.cli.runs.queue:queue_answer_type",
 )
 @JSON_OPTION
 @host_option("List what waits on that host.")
@@ -258,7 +258,7 @@ def fetch(run: str, **options: Any) -> None:
     removes="with --force the file of that name",
 )
 @RUN_ARGUMENT
-@click.argument("file", required=False, type=FILE_TYPE)
+@click.argument("file", required=False, type=PATH_PARAMETER_TYPE)
 @click.option("--force", is_flag=True, help="Replace an existing file.")
 def report(run: str, file: Path | None, **options: Any) -> None:
     """Write RUN to one archive for a colleague or a bug report, without secrets."""
@@ -361,7 +361,7 @@ def merge(  # noqa: PLR0913 - one for each option
 @click.option(
     "--image",
     "images",
-    type=FILE_TYPE,
+    type=PATH_PARAMETER_TYPE,
     metavar="FILE",
     multiple=True,
     help="Show this picture with the (first) prompt; in a chat: /image FILE.",

@@ -34,7 +34,7 @@ from tui_train.views.run_ends import next_commands_text
 _STARTED_COLUMN = 2  # left out where there is no room: an id begins with that time
 
 
-def runs_answer() -> object:
+def runs_answer_type() -> object:
     """Return the type of what `print_runs` prints as JSON: of a damaged run, the state alone."""
     attempt = answers.joined_type("AttemptStatus", AttemptStatus)
     known = {name: hint | UnsetType for name, hint in get_type_hints(RunStatus).items() if name != "state"}
@@ -218,7 +218,7 @@ def write_run_archive(reference: str, file: Path | None, *, force: bool) -> None
     if not force and os.path.lexists(path):
         raise archive.already_exists_error(path)
     answers.announce_changes(writes=(str(path.absolute()),))
-    files = archive.masked_archive_entries(run, _probe_for_machine_file(run))
+    files = archive.masked_archive_entries(run, _probe_machine_file_text(run))
     archive.write_archive(path, name, files, replace=force)
     rows = [
         (visible(entry.name), size_text(len(entry.text)), str(sum(entry.masked.values()) or "-")) for entry in files
@@ -232,7 +232,7 @@ def write_run_archive(reference: str, file: Path | None, *, force: bool) -> None
     )
 
 
-def _probe_for_machine_file(run: RunFolder) -> str:
+def _probe_machine_file_text(run: RunFolder) -> str:
     """Return the machine file of where a run is; empty where that does not answer."""
     place = read_remote_location(run.path)
     click.echo(f"Looking at {visible(place.host) if place else 'this machine'} …")

@@ -11,8 +11,8 @@ from tui_train.cli import answers
 from tui_train.cli.plans.plans import apply_edits, load_profile
 from tui_train.cli.printing import clear_progress_line, print_progress
 from tui_train.facts.data.image_files import image_files_of_data
-from tui_train.facts.scripts.project_files import FileSet, folder_file_set, named_file_sets, project_file_set
-from tui_train.places.sent_files import HostToSendTo, MissingFiles, find_missing_files, send_missing_files
+from tui_train.facts.scripts.project_files import FileSet, file_set_at_path, file_sets_of_single_files, project_file_set
+from tui_train.places.sent_files import FilesToSend, HostToSendTo, find_files_to_send, send_files
 from tui_train.profile import hosts
 from tui_train.profile.types import Profile
 from tui_train.trainers import profile_paths_to_check, trainer_has_own_field, trainer_of
@@ -43,7 +43,7 @@ def send_profile_files(reference: str, *, edits: tuple[str, ...], host: str, yes
     answers.confirm("Send?", BadInput(why, "Look at the list, then send it: --yes"), yes=yes)
     for index, (target, files) in enumerate(missing):
         # What was just sent is there as well where several hosts share a disk.
-        for each in _missing_now(target, file_sets) if index and files else files:
+        for each in _missing_files_on_host(target, file_sets) if index and files else files:
             _send_and_report(target, each)
 
 
@@ -77,13 +77,13 @@ def _file_sets(profile: Profile) -> list[FileSet]:
         file_sets.append(project_file_set(trainer.script, trainer.working_directory, own_paths))
     sent = {f"{file_set.folder}/{file.name}" for file_set in file_sets for file in file_set.files}
     others = [path for path in existing if path not in sent and path != trainer.script]
-    file_sets += (folder_file_set(path) for path in others if not any(_is_below(path, at) for at in others))
+    file_sets += (file_set_at_path(path) for path in others if not any(_is_below(path, at) for at in others))
     if trainer_of(profile).requires_user_data:
         # Rows that name images are of no use without them.
         named = image_files_of_data(
             tuple(path for path in existing if path in {*trainer.data, *trainer.validation_data})
         )
-        file_sets += named_file_sets(
+        file_sets += file_sets_of_single_files(
             path for path in named if path not in sent and not any(_is_below(path, at) for at in others)
         )
     return file_sets
@@ -104,9 +104,9 @@ def _print_file_set(file_set: FileSet) -> None:
         click.echo(f"  left out: {names_text(named, _MAX_NAMES)}")
 
 
-def _find_and_print_missing_files(host: HostToSendTo, file_sets: list[FileSet]) -> list[MissingFiles]:
+def _find_and_print_missing_files(host: HostToSendTo, file_sets: list[FileSet]) -> list[FilesToSend]:
     """Return what a host lacks, and print how much that is."""
-    missing = _missing_now(host, file_sets)
+    missing = _missing_files_on_host(host, file_sets)
     count, size = sum(len(each.files) for each in missing), sum(each.size for each in missing)
     words = f"{quantity(count, 'file')} to send, {size_text(size)}" if count else "all files are there"
     click.echo(f"{visible(host.name)}: {words}")
@@ -119,11 +119,11 @@ def _find_and_print_missing_files(host: HostToSendTo, file_sets: list[FileSet]) 
     return missing
 
 
-def _missing_now(host: HostToSendTo, file_sets: list[FileSet]) -> list[MissingFiles]:
-    return [each for each in (find_missing_files(host, file_set) for file_set in file_sets) if each.files]
+def _missing_files_on_host(host: HostToSendTo, file_sets: list[FileSet]) -> list[FilesToSend]:
+    return [each for each in (find_files_to_send(host, file_set) for file_set in file_sets) if each.files]
 
 
-def _send_and_report(host: HostToSendTo, missing: MissingFiles) -> None:
+def _send_and_report(host: HostToSendTo, missing: FilesToSend) -> None:
     """Send files, with their share on a terminal."""
     total, shown_at = missing.size, time.monotonic()
     label = f"{visible(host.name)}: {display_path(missing.folder)}"
@@ -135,7 +135,7 @@ def _send_and_report(host: HostToSendTo, missing: MissingFiles) -> None:
             print_progress(f"{label}  {percent(sent / total)} of {size_text(total)}", only_on_terminal=True)
 
     try:
-        send_missing_files(host, missing, show)
+        send_files(host, missing, show)
     finally:
         clear_progress_line()
     click.echo(f"{label}: {quantity(len(missing.files), 'file')} sent")

@@ -26,7 +26,7 @@ def remove_runs(references: Sequence[str], *, yes: bool, only_here: bool = False
     # A profile's name would remove its newest run, which is not what was named.
     runs = tuple(dict.fromkeys(run_folders.find_run(reference, by_profile=False) for reference in references))
     for run in runs:
-        place_of_run(run).refuse_if_active(run)
+        place_of_run(run).refuse_if_active_or_outside(run)
     elsewhere = {} if only_here else {run: _removable_size_elsewhere(run) for run in runs}
     sizes = {run: folder_usage(str(run.path)).size for run in runs}
     for run, taken in sizes.items():
@@ -36,7 +36,9 @@ def remove_runs(references: Sequence[str], *, yes: bool, only_here: bool = False
         others = f", and its copies on {visible(', '.join(copies))}" if copies else ""
         click.echo(f"{visible(run.name)}  {size_text(taken)}{there}{others}")
     total = sum(sizes.values()) + sum(elsewhere.values())
-    answers.announce_changes(removes=tuple(path for run in runs for path in _folders(run, only_here=only_here)))
+    answers.announce_changes(
+        removes=tuple(path for run in runs for path in _folders_to_remove(run, only_here=only_here))
+    )
     _confirm_removal(f"Remove {quantity(len(runs), 'run')}, {size_text(total)}?", yes=yes)
     freed, removed = 0, 0
     try:
@@ -47,7 +49,7 @@ def remove_runs(references: Sequence[str], *, yes: bool, only_here: bool = False
         click.echo(f"removed {quantity(removed, 'run')}, freed {size_text(freed)}")
 
 
-def _folders(run: RunFolder, *, only_here: bool) -> tuple[str, ...]:
+def _folders_to_remove(run: RunFolder, *, only_here: bool) -> tuple[str, ...]:
     """Return a run's folder here, and those on hosts as HOST:FOLDER."""
     there = None if only_here else read_remote_location(run.path)
     copies = () if only_here else other_hosts_of_run(run)
@@ -80,7 +82,7 @@ def remove_runs_on_host(references: Sequence[str], host: str, *, yes: bool) -> N
 def rename_run(reference: str, new_name: str) -> None:
     """Rename a run and print its new id."""
     run = run_folders.find_run(reference, by_profile=False)
-    place_of_run(run).refuse_if_active(run)
+    place_of_run(run).refuse_if_active_or_outside(run)
     answers.announce_changes(writes=(str(folders.renamed_run_folder(run, new_name)),), removes=(str(run.path),))
     renamed = folders.rename_run(run, new_name)
     click.echo(f"renamed to {visible(renamed.name)}")

@@ -17,7 +17,7 @@ from tui_train.runner.logs.metric_series import Metrics
 from tui_train.runner.logs.progress import Progress, advance_progress, progress_for_next_attempt
 from tui_train.runner.run_folder.state import AttemptStatus, RunStatus
 from tui_train.runs import run_folders
-from tui_train.runs.follow import follow_lines, read_attempt_ranks, wait_for_end
+from tui_train.runs.follow import follow_lines, rank_reader_of_attempt, wait_for_end
 from tui_train.runs.interrupts import defer_ctrl_c
 from tui_train.runs.logs.tail import LogTail
 from tui_train.runs.run_folders import RunFolder
@@ -36,7 +36,7 @@ def print_logs(reference: str, attempt: int | None, *, follow: bool) -> None:
     if not status.attempts and (damage := read_listed_run(run).damage):
         raise BadInput(f"{visible(run.name)} is damaged: {damage}", f"See {visible(str(run.path))}.")
     if not status.attempts and not status.live:
-        remedy = f"Start it: bash {visible(str(run.script))}"
+        remedy = f"Start it: bash {visible(str(run.launch_script))}"
         raise BadInput(f"{visible(run.name)} has no attempts yet, so nothing is logged", remedy)
     if follow:
         sys.exit(exit_code_after_run(stream_run(run)[1]))
@@ -158,7 +158,7 @@ def _print_lines_until_end(run: RunFolder, *, started_here: bool) -> tuple[Progr
 
 def _report_rank_mismatch(run: RunFolder, attempt: int) -> None:
     """Report on stderr where an attempt's processes did not compute as planned."""
-    for sentence in read_attempt_ranks(run, attempt).rank_differences:
+    for sentence in rank_reader_of_attempt(run, attempt).rank_differences:
         click.echo(f"error: {sentence}", err=True)
 
 

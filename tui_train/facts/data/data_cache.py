@@ -21,7 +21,7 @@ from tui_train.facts.types import Toolchain
 
 # A file that has just been written may change again and keep its time, where the clock of its disk is coarse.
 _MIN_CACHEABLE_FILE_AGE_SECONDS = 2.0
-_MAX_LOOKS_BYTES = 256 << 20
+_MAX_IMAGE_REPORT_BYTES = 256 << 20
 _CACHE_KEY_LIBRARIES = ("trl", "datasets")
 _WEIGHT_SUFFIXES = (".safetensors", ".bin", ".pt", ".pth", ".gguf", ".h5", ".onnx")
 _FileState = tuple[str, int, int]
@@ -31,14 +31,14 @@ def read_data_report(
     toolchain: Toolchain, question: DataQuestion, is_cancelled: Callable[[], bool] = lambda: False
 ) -> DataReport:
     """Return what the Python of a toolchain reads in the data, or has read in the very same."""
-    looks_file = _image_looks_file(toolchain, question)
+    inspections_file = _image_report_file(toolchain, question)
     data_states = tuple(_file_sizes_and_times(question))
-    seen = _image_states_when_seen(looks_file)
+    seen = _image_states_when_seen(inspections_file)
     if report := _load_cached_report(_report_file(toolchain, question, (*data_states, *_states_now(seen)))):
         return report
-    report = probe_data(toolchain.python, question, is_cancelled=is_cancelled, looks_file=str(looks_file))
-    answer_cache.remove_oldest_answers(looks_file.parent)
-    seen = _image_states_when_seen(looks_file)
+    report = probe_data(toolchain.python, question, is_cancelled=is_cancelled, inspections_file=str(inspections_file))
+    answer_cache.remove_oldest_answers(inspections_file.parent)
+    seen = _image_states_when_seen(inspections_file)
     states = (*data_states, *seen)
     newest = max((state[2] for state in states), default=0) / 1e9
     # What failed may work the next time, for reasons that no file shows.
@@ -58,23 +58,23 @@ def _report_file(toolchain: Toolchain, question: DataQuestion, states: tuple[_Fi
     return answer_cache.answer_file(data_summaries_folder(), _cache_key(toolchain, question, states))
 
 
-def _image_looks_file(toolchain: Toolchain, question: DataQuestion) -> Path:
-    """Return the file in which a Python keeps how the images of data looked to it."""
+def _image_report_file(toolchain: Toolchain, question: DataQuestion) -> Path:
+    """Return the file in which a Python keeps what it found of the images of data."""
     about = DataQuestion(files=question.files)
     return answer_cache.answer_file(data_summaries_folder() / "images", _cache_key(toolchain, about, ()))
 
 
-def _image_states_when_seen(looks_file: Path) -> tuple[_FileState, ...]:
+def _image_states_when_seen(inspections_file: Path) -> tuple[_FileState, ...]:
     """Return the files of images as they were when they were looked at; none where nothing is kept of them."""
     try:
-        content = read_regular_file(looks_file, _MAX_LOOKS_BYTES)
+        content = read_regular_file(inspections_file, _MAX_IMAGE_REPORT_BYTES)
         return tuple(state for state, _ in msgspec.json.decode(content, type=list[tuple[_FileState, Any]]))
     except (OSError, msgspec.DecodeError):
         return ()
 
 
 def _states_now(states: tuple[_FileState, ...]) -> Iterator[_FileState]:
-    yield from (answer_cache.file_size_and_time(Path(path)) for path, _, _ in states)
+    yield from (answer_cache.path_size_and_mtime(Path(path)) for path, _, _ in states)
 
 
 def _cache_key(toolchain: Toolchain, question: DataQuestion, sizes_and_times: tuple[_FileState, ...]) -> bytes:
@@ -99,13 +99,13 @@ def _data_program_digest() -> str:
 
 
 def _file_sizes_and_times(question: DataQuestion) -> Iterator[tuple[str, int, int]]:
-    """Yield path, size and time of change (ns) of all files that are read: data, and the model but for its weights."""
+    """Yield path, size and modification time (ns) of all files read: data, rewards, the model without its weights."""
     for file in {reward.file for reward in question.rewards} - {""}:
         # What a reward imports lies beside it.
-        yield answer_cache.file_size_and_time(Path(file))
+        yield answer_cache.path_size_and_mtime(Path(file))
         yield from (state for state in _folder_sizes_and_times(Path(file).parent) if state[0].endswith(".py"))
     for named in question.files:
-        yield answer_cache.file_size_and_time(Path(named))
+        yield answer_cache.path_size_and_mtime(Path(named))
         yield from _folder_sizes_and_times(Path(named))
     model = question.model
     folder = (
@@ -117,7 +117,7 @@ def _file_sizes_and_times(question: DataQuestion) -> Iterator[tuple[str, int, in
 
 def _folder_sizes_and_times(folder: Path) -> list[tuple[str, int, int]]:
     with suppress(OSError, ValueError):
-        return sorted(answer_cache.file_size_and_time(path) for path in folder.iterdir()) if folder.is_dir() else []
+        return sorted(answer_cache.path_size_and_mtime(path) for path in folder.iterdir()) if folder.is_dir() else []
     return []
 
 

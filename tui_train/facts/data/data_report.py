@@ -289,16 +289,16 @@ def probe_data(
     question: DataQuestion,
     deadline: float = PROBE_DEADLINE_SECONDS,
     is_cancelled: Callable[[], bool] = lambda: False,
-    looks_file: str = "",
+    inspections_file: str = "",
 ) -> DataReport:
     """Return what an interpreter reads in the data, its texts safe to show but for their line breaks.
 
-    A `looks_file` keeps how images looked.
+    A `inspections_file` keeps how images looked.
     """
     from importlib import resources
 
     child = str(resources.files("tui_train").joinpath("programs/data/data_child.py"))
-    command = [python, "-B", child, msgspec.json.encode(question).decode(), *filter(None, [looks_file])]
+    command = [python, "-B", child, msgspec.json.encode(question).decode(), *filter(None, [inspections_file])]
     return parse_data_answer(run_child(command, deadline, ENVIRONMENT_WITHOUT_GPUS, is_cancelled=is_cancelled))
 
 

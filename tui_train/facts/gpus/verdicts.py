@@ -39,7 +39,7 @@ def gpu_verdicts(
     """
     blocked = [_why_blocked(gpu, toolchain, driver_cuda) for gpu in gpus]
     usable = [gpu for gpu, why in zip(gpus, blocked, strict=True) if not why]
-    kinds = iter(_use_or_skip_with_reason(usable))
+    kinds = iter(_use_or_skip_kinds_and_reasons(usable))
     unchecked = () if toolchain is not None and toolchain.torch is not None else ("not yet checked with a PyTorch",)
     verdicts = []
     for gpu, why in zip(gpus, blocked, strict=True):
@@ -52,7 +52,7 @@ def gpu_verdicts(
     return tuple(verdicts)
 
 
-def find_gpus_by_name(gpus: Sequence[Gpu], identifier: str) -> tuple[Gpu, ...]:
+def find_gpus_by_identifier(gpus: Sequence[Gpu], identifier: str) -> tuple[Gpu, ...]:
     """Return the cards that match a name: a UUID or a prefix of it, a PCI address, or an index."""
     exact = tuple(gpu for gpu in gpus if gpu.uuid == identifier)
     if exact:
@@ -166,7 +166,7 @@ def why_torch_unusable(gpus: Sequence[Gpu], toolchain: Toolchain, driver_cuda: s
     return f"torch {toolchain.torch} does not support compute capability {capabilities}"
 
 
-def _use_or_skip_with_reason(usable_gpus: Sequence[Gpu]) -> list[tuple[Literal["use", "skip"], str]]:
+def _use_or_skip_kinds_and_reasons(usable_gpus: Sequence[Gpu]) -> list[tuple[Literal["use", "skip"], str]]:
     """Return for each usable card whether to use it, and the reason if there is one."""
     comparable = [
         gpu
@@ -190,7 +190,7 @@ def _use_or_skip_with_reason(usable_gpus: Sequence[Gpu]) -> list[tuple[Literal["
         elif any(gpu is other for other in fastest):
             kinds.append(("use", limit if small else ""))
         elif any(gpu is other for other in comparable):
-            kinds.append(("skip", _display_card_prefix(gpu) + _why_slower_than_fastest(gpu, fastest)))
+            kinds.append(("skip", _display_card_prefix(gpu) + _why_faster_without_gpu(gpu, fastest)))
         elif small:
             kinds.append(("skip", _display_card_prefix(gpu) + limit))
         else:
@@ -204,7 +204,7 @@ def _display_card_prefix(gpu: Gpu) -> str:
     return "display card: " if few or little else ""
 
 
-def _why_slower_than_fastest(gpu: Gpu, fastest_gpus: Sequence[Gpu]) -> str:
+def _why_faster_without_gpu(gpu: Gpu, fastest_gpus: Sequence[Gpu]) -> str:
     """Return the text that the `fastest_gpus` cards are faster without this one."""
     without_tflops = min(approximate_teraflops(other) or 0.0 for other in fastest_gpus) * len(fastest_gpus)
     together_tflops = (approximate_teraflops(gpu) or 0.0) * (len(fastest_gpus) + 1)

@@ -30,7 +30,7 @@ _OOM_SCORE_ADJUSTMENT = "1000"
 
 
 @functools.cache
-def reading_memory_limit() -> int:
+def memory_limit_for_reading() -> int:
     """Return the bytes that a program may take to read data, settings or a tokenizer: half of a small machine's."""
     total = usable_memory_total() or 2 * _MAX_READING_MEMORY_BYTES
     return max(_MIN_READING_MEMORY_BYTES, min(_MAX_READING_MEMORY_BYTES, total // 2)) + _BYTES_PER_THREAD * (
@@ -38,11 +38,11 @@ def reading_memory_limit() -> int:
     )
 
 
-def loading_memory_limit(model_folders: Iterable[str], *, uses_cuda: bool) -> int:
+def memory_limit_for_loading(model_folders: Iterable[str], *, uses_cuda: bool) -> int:
     """Return the bytes that a program may take to load the weights in some folders and compute with them."""
     weights = sum(_weight_bytes(Path(folder)) for folder in model_folders if folder)
     return (
-        2 * reading_memory_limit()
+        2 * memory_limit_for_reading()
         + _MAX_WEIGHT_COPIES_IN_MEMORY * weights
         + (_CUDA_ADDRESS_SPACE_BYTES if uses_cuda else 0)
     )

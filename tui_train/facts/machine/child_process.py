@@ -28,7 +28,7 @@ RUN_PROGRAM_TEXT_CODE = (
 _Answer = TypeVar("_Answer")
 
 
-def absolute_search_paths(variables: Mapping[str, str]) -> dict[str, str]:
+def search_paths_without_relative(variables: Mapping[str, str]) -> dict[str, str]:
     """Return PATH and PYTHONPATH without relative entries: in a clone they would start its programs and modules."""
     return {
         name: os.pathsep.join(filter(os.path.isabs, variables[name].split(os.pathsep)))
@@ -37,7 +37,7 @@ def absolute_search_paths(variables: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def relative_python_path_folders(folder: Path) -> tuple[str, ...]:
+def folders_of_relative_python_paths(folder: Path) -> tuple[str, ...]:
     """Return the folders that relative entries of PYTHONPATH name for a program that starts in `folder`."""
     text = os.environ.get("PYTHONPATH", "")
     entries = map(Path, text.split(os.pathsep) if text else ())
@@ -119,14 +119,14 @@ def run_child(  # noqa: PLR0913 - each has a default but two
 ) -> ChildResult:
     """Run `command` with `env_changes` to the environment and return its output within `deadline` seconds.
 
-    It is given up as soon as `is_cancelled` tells so, and with the program. It runs in `folder`, None for the current
+    It is given up as soon as `is_cancelled` is true, or at exit. It runs in `folder`, None for the current
     one, and in a process group of its own, which is killed at the end. It may take as much `memory_limit` as reading
     does, or other bytes than that.
     """
     end_time = monotonic() + deadline
-    memory_limit = child_memory_limit.reading_memory_limit() if memory_limit is None else memory_limit
+    memory_limit = child_memory_limit.memory_limit_for_reading() if memory_limit is None else memory_limit
     try:
-        env_changes = {**absolute_search_paths(os.environ), **(env_changes or {})}
+        env_changes = {**search_paths_without_relative(os.environ), **(env_changes or {})}
         process = child_memory_limit.start_with_memory_limit(command, memory_limit, env_changes, folder)
     except (OSError, ValueError) as error:
         return ChildResult(failure=f"cannot be started: {getattr(error, 'strerror', None) or error}")

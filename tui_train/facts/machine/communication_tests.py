@@ -54,7 +54,7 @@ class CommunicationTestResult(Struct, frozen=True, kw_only=True):
     """The host and the folder of a failed run whose files stay there."""
 
     @property
-    def is_known(self) -> bool:
+    def is_conclusive(self) -> bool:
         """Return whether the communication was tested: it works, or an exchange failed."""
         return self.works or any(each.problem and each.stage != "device" for each in self.exchanges)
 
@@ -111,7 +111,7 @@ def save_communication_examination(key: str, examination: Examination) -> None:
         ),
     )
     file = communication_tests_folder() / f"{machine_boot_id()}-{key}.json"
-    if examination.result.is_known:
+    if examination.result.is_conclusive:
         write_atomically(file, msgspec.json.encode(brief), PRIVATE_FILE_MODE)
         remove_oldest_answers(file.parent, _MAX_SAVED_EXAMINATIONS)
     else:

@@ -18,14 +18,14 @@ from tui_train.facts.machine.probe import ProbeAnswer, probe_program_text
 from tui_train.facts.types import ContainerEngine, ContainerImage
 
 # Runs a command on a machine within so many seconds.
-RunCommand = Callable[[Sequence[str], float], ChildResult]
+CommandRunner = Callable[[Sequence[str], float], ChildResult]
 
 ENGINE_NAMES = ("docker", "podman", "apptainer")
 _ENGINE_DEADLINE_SECONDS = 8.0
 _NVIDIA_HOOK_PROGRAMS = ("nvidia-container-runtime-hook", "nvidia-container-runtime")
 _NVIDIA_CDI_MARK = "nvidia.com/gpu"
 # Prints which of the programs that it is given are there, and a mark where files describe the GPUs for CDI.
-_INSTALLED_SCRIPT = f"""\
+_LIST_INSTALLED_SCRIPT = f"""\
 for name; do if command -v "$name" > /dev/null; then echo "$name"; fi; done
 for file in /etc/cdi/* /var/run/cdi/* /run/cdi/*; do
   case $file in
@@ -44,9 +44,9 @@ _RUNTIME_ERROR_PATTERN = re.compile(
 _PYTHON_NOT_IN_IMAGE_PATTERN = re.compile(r"executable file [`'\"]?python|exec: \"python\"|[Pp]ython[`'\"]? not found")
 
 
-def read_engines(run: RunCommand = run_child) -> tuple[ContainerEngine, ...]:
+def read_engines(run: CommandRunner = run_child) -> tuple[ContainerEngine, ...]:
     """Return the engines that are installed where `run` runs commands; an unusable one has a `problem`."""
-    asked = ("/bin/sh", "-c", _INSTALLED_SCRIPT, "sh", *ENGINE_NAMES, *_NVIDIA_HOOK_PROGRAMS)
+    asked = ("/bin/sh", "-c", _LIST_INSTALLED_SCRIPT, "sh", *ENGINE_NAMES, *_NVIDIA_HOOK_PROGRAMS)
     installed = run(asked, _ENGINE_DEADLINE_SECONDS).stdout.decode("utf-8", "replace").split()
     readers = {"docker": _read_docker_engine, "podman": _read_podman_engine, _APPTAINER_ENGINE: _read_apptainer_engine}
     with ThreadPoolExecutor(len(ENGINE_NAMES)) as pool:
@@ -67,7 +67,7 @@ def choose_engine(image_name: str, engines: Sequence[ContainerEngine]) -> str:
     return (with_image or working)[0].name
 
 
-def read_image(engine: str, image_name: str, run: RunCommand = run_child, deadline: float = 60.0) -> ContainerImage:
+def probe_image(engine: str, image_name: str, run: CommandRunner = run_child, deadline: float = 60.0) -> ContainerImage:
     """Return what the Python in an image has, from the cache or by running it without network.
 
     `run` runs the engine's commands where the image is.
@@ -101,7 +101,7 @@ def run_in_image(  # noqa: PLR0913 - two have a default
     deadline: float,
     gpu_options: Sequence[str] = (),
     *,
-    run: RunCommand = run_child,
+    run: CommandRunner = run_child,
 ) -> ChildResult:
     """Run a command in a container of an image without a network, with the engine's `gpu_options`."""
     if engine == _APPTAINER_ENGINE:
@@ -122,7 +122,7 @@ def run_in_image(  # noqa: PLR0913 - two have a default
     return answer
 
 
-def inspect_image(engine: str, image_name: str, run: RunCommand = run_child) -> ContainerImage:
+def inspect_image(engine: str, image_name: str, run: CommandRunner = run_child) -> ContainerImage:
     """Return an image with its identity, architecture and size; `missing` or a `problem` if it cannot be run."""
     unread = ContainerImage(engine=engine, name=image_name)
     if unread.engine == _APPTAINER_ENGINE:
@@ -156,7 +156,7 @@ def oci_runtime_problem(error_output: bytes) -> str:
     return f"the OCI runtime, which starts containers (runc or crun), does not work: {message.strip()[:200]}"
 
 
-def _read_docker_engine(installed: Sequence[str], run: RunCommand) -> ContainerEngine:
+def _read_docker_engine(installed: Sequence[str], run: CommandRunner) -> ContainerEngine:
     answer = run(["docker", "info", "--format", "{{json .}}"], _ENGINE_DEADLINE_SECONDS)
     info = _parse_json(answer.stdout)
     if "host" in info and "ServerVersion" not in info:
@@ -182,7 +182,7 @@ def _docker_problem(error_output: str, alternative: str) -> str:
     return error_output[:300]
 
 
-def _read_podman_engine(installed: Sequence[str], run: RunCommand) -> ContainerEngine:
+def _read_podman_engine(installed: Sequence[str], run: CommandRunner) -> ContainerEngine:
     answer = run(["podman", "info", "--format", "json"], _ENGINE_DEADLINE_SECONDS)
     info = _parse_json(answer.stdout)
     if answer.exit_code != 0 or "host" not in info:
@@ -195,7 +195,7 @@ def _read_podman_engine(installed: Sequence[str], run: RunCommand) -> ContainerE
     )
 
 
-def _read_apptainer_engine(_installed: Sequence[str], run: RunCommand) -> ContainerEngine:
+def _read_apptainer_engine(_installed: Sequence[str], run: CommandRunner) -> ContainerEngine:
     answer = run(["apptainer", "--version"], _ENGINE_DEADLINE_SECONDS)
     if answer.exit_code != 0:
         return ContainerEngine(name="apptainer", problem=answer.why_unusable()[:300])
@@ -203,7 +203,7 @@ def _read_apptainer_engine(_installed: Sequence[str], run: RunCommand) -> Contai
     return ContainerEngine(name="apptainer", version=version, gpus=True)
 
 
-def _list_local_images(engine: str, run: RunCommand) -> tuple[str, ...]:
+def _list_local_images(engine: str, run: CommandRunner) -> tuple[str, ...]:
     answer = run([engine, "image", "ls", "--format", "{{.Repository}}:{{.Tag}}"], _ENGINE_DEADLINE_SECONDS)
     lines = answer.stdout.decode("utf-8", "replace").split() if answer.exit_code == 0 else []
     return tuple(dict.fromkeys(line for line in lines if "<none>" not in line))

@@ -38,7 +38,7 @@ class _MachineAnswer(msgspec.Struct):
 
 
 def probe_machine(deadline: float = 8.0) -> Machine:
-    """Return this host and its cards within about `deadline` seconds; anything unknown is a Gap."""
+    """Return this host and its cards within about `deadline` seconds; anything unknown is a FactGap."""
     started, child_seconds = monotonic(), deadline * _CHILD_SHARE_OF_SECONDS
     command, changes = own_module_command_and_environment(
         "tui_train.facts.machine.machine_child", f"{child_seconds:.2f}"
@@ -85,7 +85,7 @@ def probe_toolchains(extra_pythons: Sequence[str] = (), deadline: float = 8.0) -
 def _probe_if_trusted(python: str, label: str, deadline: float) -> tuple[str, Toolchain]:
     """Return what probing gives; a Python of the current folder is started only after the user chose it."""
     if trusted_pythons.is_unchosen_local_python(Path(python)):
-        contents = trusted_pythons.environment_packages_text(Path(python))
+        contents = trusted_pythons.python_and_packages_text(Path(python))
         problem = f"lies in this folder and is not started until you choose it{f' ({contents})' if contents else ''}"
         return python, Toolchain(python=python, label=label, problem=problem, unchosen=True)
     if label in _LABEL_BY_LOCAL_VENV.values() and (

@@ -93,7 +93,7 @@ def shims_may_start_local_python() -> bool:
     return False
 
 
-def environment_packages_text(python: Path) -> str:
+def python_and_packages_text(python: Path) -> str:
     """Return what an environment holds by the names of its files, as text; it is not started for that."""
     environment = python.parent.parent
     try:
@@ -133,7 +133,7 @@ def _load_chosen_pythons() -> dict[str, _PythonIdentity]:
 def why_environment_distrusted(environment: Path) -> str:
     """Return why the Python of an environment is not started (its owner or permissions), empty if it may be."""
     try:
-        return next(filter(None, map(_ownership_problem, _startup_paths(environment))), "")
+        return next(filter(None, map(_ownership_or_permission_problem, _startup_paths(environment))), "")
     except OSError as error:
         return visible(f"is not started: {error.strerror}")
 
@@ -155,7 +155,7 @@ def _startup_paths(environment: Path) -> Iterator[Path]:
                 yield path.resolve()
 
 
-def _ownership_problem(path: Path) -> str:
+def _ownership_or_permission_problem(path: Path) -> str:
     status = path.lstat()
     remedy = "to use it anyway, set trainer.python"
     if status.st_uid not in {0, os.geteuid()}:

@@ -42,7 +42,7 @@ _NCCL_SWITCH_PATTERN = re.compile(r"NCCL_\w+_(DISABLE|ENABLE)")
 _ALLOCATOR_ENTRY_PATTERN = re.compile(r"\s*(\w+)\s*:\s*(\[[^\]]*\]\s*|[^,:=\[\s][^,:=\[]*)(?:,\s*|$)")
 _ALLOCATOR_SWITCHES = ("expandable_segments", "pinned_use_background_threads")
 _MIN_SPLIT_MIB = 20
-_REFUSED_COUNT = (
+_NUMBER_PATTERN_AND_PROBLEM = (
     re.compile(r"\s*[+-]?\d.*", re.ASCII | re.DOTALL),
     VariableProblem("torch reads a number there, and refuses anything else", ends_training=True),
 )
@@ -62,9 +62,9 @@ _VALUES_AND_PROBLEM_BY_NAME: Mapping[str, tuple[re.Pattern[str], VariableProblem
             "torch knows OFF, INFO and DETAIL, and refuses another word", value="DETAIL", ends_training=True
         ),
     ),
-    "TORCH_NCCL_ASYNC_ERROR_HANDLING": _REFUSED_COUNT,
-    "TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC": _REFUSED_COUNT,
-    "TORCH_NCCL_TRACE_BUFFER_SIZE": _REFUSED_COUNT,
+    "TORCH_NCCL_ASYNC_ERROR_HANDLING": _NUMBER_PATTERN_AND_PROBLEM,
+    "TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC": _NUMBER_PATTERN_AND_PROBLEM,
+    "TORCH_NCCL_TRACE_BUFFER_SIZE": _NUMBER_PATTERN_AND_PROBLEM,
 }
 
 

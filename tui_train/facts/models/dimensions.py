@@ -218,7 +218,7 @@ def _known_name_by_alias() -> dict[str, str]:
     return {_simplified_model_name(word): name for name, row in rows for word in (name, *row.get("also", ()))}
 
 
-def dimensions_by_name(name: str) -> ModelDimensions | None:
+def find_known_dimensions(name: str) -> ModelDimensions | None:
     """Return the shape of a model by its name on the Hub or in a paper, None if unknown."""
     return known_models().get(_known_name_by_alias().get(_simplified_model_name(name), ""))
 

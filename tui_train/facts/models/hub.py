@@ -94,7 +94,7 @@ class HubModel(Struct, frozen=True, kw_only=True):
     problem: str = ""
 
 
-class HubConfig(Struct, frozen=True, kw_only=True):
+class HubModelConfig(Struct, frozen=True, kw_only=True):
     """The text of a config.json and its commit, or the `refusal` with its `problem`; bare: there is no such file."""
 
     text: str = ""
@@ -103,7 +103,7 @@ class HubConfig(Struct, frozen=True, kw_only=True):
     problem: str = ""
 
 
-_HubAnswer = TypeVar("_HubAnswer", HubModel, HubConfig)
+_HubAnswer = TypeVar("_HubAnswer", HubModel, HubModelConfig)
 
 
 def hub_variables(profile: Profile) -> dict[str, str]:
@@ -134,13 +134,15 @@ def read_hub_cache(environment: Mapping[str, str]) -> HubCache:
 
 def find_accelerate_config_path(environment: Mapping[str, str]) -> str:
     """Return the file that `accelerate config` wrote on this machine, where accelerate looks for it; empty for none."""
-    return hub_cache.accelerate_config(dict(environment))
+    return hub_cache.accelerate_config_path(dict(environment))
 
 
 def snapshot_folder(environment: Mapping[str, str], model_id: str, revision: str = "") -> str:
     """Return the folder of a model's files in the cache, empty where there is none."""
     try:
-        return str(hub_cache.snapshot_folder(_model_cache_folder(environment, model_id), revision)[0] or "")
+        return str(
+            hub_cache.snapshot_folder_and_if_named(_model_cache_folder(environment, model_id), revision)[0] or ""
+        )
     except (OSError, ValueError):
         return ""
 
@@ -160,16 +162,18 @@ def _ask_hub_child(arguments: tuple[str, ...], deadline: float, answer_type: typ
         return answer_type(refusal="unreachable", problem=visible(answer.why_unusable()))
 
 
-def query_hub_model_config(model_id: str, endpoint: str, revision: str = "", token_variable: str = "") -> HubConfig:
+def query_hub_model_config(
+    model_id: str, endpoint: str, revision: str = "", token_variable: str = ""
+) -> HubModelConfig:
     """Return a model's config.json at a revision (empty: main): a few kB that tell its sizes before its download.
 
     `token_variable` names the variable whose value the Hub gets; empty: none.
     """
     arguments = ("config", endpoint, model_id, revision, token_variable)
-    return _ask_hub_child(arguments, _CONFIG_DEADLINE_SECONDS, HubConfig)
+    return _ask_hub_child(arguments, _CONFIG_DEADLINE_SECONDS, HubModelConfig)
 
 
-def cache_model_config(environment: Mapping[str, str], model_id: str, revision: str, config: HubConfig) -> Path:
+def cache_model_config(environment: Mapping[str, str], model_id: str, revision: str, config: HubModelConfig) -> Path:
     """Write a fetched config.json into the Hub's cache, where huggingface_hub would; return its path; CannotWrite."""
     model_folder = _model_cache_folder(environment, model_id)
     path = model_folder / "snapshots" / config.commit / "config.json"

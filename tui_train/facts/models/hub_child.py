@@ -1,7 +1,7 @@
 """Child program that asks the Hub about a model and can be killed.
 
 `hub_child.py model ENDPOINT MODEL REVISION` prints one HubModel as JSON. Nothing secret is sent: of a private model the
-Hub says that there is none. `hub_child.py config ENDPOINT MODEL REVISION TOKEN` prints one HubConfig. TOKEN names the
+Hub says there is none. `hub_child.py config ENDPOINT MODEL REVISION TOKEN` prints one HubModelConfig. TOKEN names the
 variable whose value is sent to the Hub, and to no other host; an empty one sends nothing.
 """
 
@@ -18,7 +18,7 @@ import msgspec
 
 from tui_train.base.parse import Unparsable, parse_json_object
 from tui_train.base.text import visible
-from tui_train.facts.models.hub import MAX_CONFIG_BYTES, HubConfig, HubModel
+from tui_train.facts.models.hub import MAX_CONFIG_BYTES, HubModel, HubModelConfig
 from tui_train.programs.hub_cache import COMMIT_PATTERN
 from tui_train.programs.hub_download import wanted_file_sizes
 
@@ -122,28 +122,30 @@ def _parse_hub_model(answer: dict[str, Any]) -> HubModel:
     return HubModel(size=sum(wanted_file_sizes(sizes).values()), gated=bool(answer.get("gated")))
 
 
-def ask_hub_for_config(endpoint: str, model_id: str, revision: str, token: str) -> HubConfig:
+def ask_hub_for_model_config(endpoint: str, model_id: str, revision: str, token: str) -> HubModelConfig:
     """Return the config.json that the Hub at an address has of a revision of a model; an empty one is main."""
     path = f"{quote(model_id)}/resolve/{quote(revision or 'main', safe='')}/config.json"
     fetched = _fetch(endpoint, path, MAX_CONFIG_BYTES + 1, _CONFIG_REFUSAL_BY_ERROR_NAME, token)
     if fetched.refusal:
-        return HubConfig(refusal=fetched.refusal, problem=fetched.problem)
+        return HubModelConfig(refusal=fetched.refusal, problem=fetched.problem)
     if len(fetched.data) > MAX_CONFIG_BYTES:
-        return HubConfig(refusal="unusable", problem=f"its config.json is larger than {MAX_CONFIG_BYTES >> 10} KiB")
+        return HubModelConfig(
+            refusal="unusable", problem=f"its config.json is larger than {MAX_CONFIG_BYTES >> 10} KiB"
+        )
     try:
         parse_json_object(fetched.data)
         text = fetched.data.decode()
     except (Unparsable, UnicodeDecodeError):
-        return HubConfig(refusal="unusable", problem="its config.json is not JSON")
+        return HubModelConfig(refusal="unusable", problem="its config.json is not JSON")
     if not COMMIT_PATTERN.fullmatch(fetched.commit):
-        return HubConfig(refusal="unusable", problem="the answer is not that of a Hub: it names no commit")
-    return HubConfig(text=text, commit=fetched.commit)
+        return HubModelConfig(refusal="unusable", problem="the answer is not that of a Hub: it names no commit")
+    return HubModelConfig(text=text, commit=fetched.commit)
 
 
 if __name__ == "__main__":
     wanted, endpoint, model, revision, *token_variable = sys.argv[1:]
     if wanted == "model":
-        found: HubModel | HubConfig = ask_hub_for_model(endpoint, model, revision)
+        found: HubModel | HubModelConfig = ask_hub_for_model(endpoint, model, revision)
     else:
-        found = ask_hub_for_config(endpoint, model, revision, os.environ.get(token_variable[0], "").strip())
+        found = ask_hub_for_model_config(endpoint, model, revision, os.environ.get(token_variable[0], "").strip())
     sys.stdout.buffer.write(msgspec.json.encode(found) + b"\n")

@@ -115,7 +115,7 @@ def parse_sent_source(data: bytes | None, names_beside: Collection[str], sources
             with suppress(OSError):
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_bytes(source)
-        return script_source.parse_source(data, folder if sources and names_beside else "", names_beside)
+        return script_source.parse_script_source(data, folder if sources and names_beside else "", names_beside)
 
 
 class PathsNamedByPlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -203,7 +203,7 @@ def _machine_with_processes(machine: Machine, processes: Sequence[CardProcess]) 
 def survey_host(
     host: str, question: Mapping[str, Any], deadline: float, *, asking_host: str | None = None
 ) -> HostSurvey:
-    """Return the answer of a host to a survey; `asking_host`: see `start_command` of the channel."""
+    """Return the answer of a host to a survey; `asking_host`: see `answering_python_command` of the channel."""
     hub_reader = resources.files("tui_train.programs").joinpath("hub_cache.py").read_text(encoding="utf-8")
     python = {"probe": probe.probe_program_text(), "run": RUN_PROGRAM_TEXT_CODE}
     asked = {"do": "survey", "hub": hub_reader, **python, **question}

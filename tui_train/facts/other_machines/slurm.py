@@ -49,7 +49,9 @@ def read_cluster(host: str = "") -> Cluster:
         return Cluster(problem=visible(f"{where}: {error.message}"))
     partitions = parse_sinfo(sinfo.out) if sinfo.code == 0 else ()
     if not partitions:
-        return Cluster(problem=visible(f"{where}: {sinfo.last_line if sinfo.code != 0 else 'it lists no partition'}"))
+        return Cluster(
+            problem=visible(f"{where}: {sinfo.last_error_text if sinfo.code != 0 else 'it lists no partition'}")
+        )
     rows = [line.partition("|") for line in associations.out.splitlines()] if associations.code == 0 else []
     return Cluster(
         partitions=partitions,
@@ -135,7 +137,7 @@ def is_sbatch_option(option: str, name: str) -> bool:
     return len(given) >= len("--") + _MIN_LETTERS_BY_OPTION[name] and f"--{name}".startswith(given)
 
 
-def sbatch_option_values(options: Iterable[str], name: str) -> list[str]:
+def last_sbatch_option_values(options: Iterable[str], name: str) -> list[str]:
     """Return the values of the last of some options of sbatch with that name, which are separated by commas."""
     texts = [option.partition("=")[2] for option in options if is_sbatch_option(option, name)]
     return list(filter(None, texts[-1].split(","))) if texts else []
@@ -143,4 +145,4 @@ def sbatch_option_values(options: Iterable[str], name: str) -> list[str]:
 
 def last_gres_value(options: Iterable[str]) -> str:
     """Return the last value of --gres among options of sbatch, empty without one."""
-    return ",".join(sbatch_option_values(options, "gres"))
+    return ",".join(last_sbatch_option_values(options, "gres"))

@@ -24,7 +24,7 @@ from tui_train.profile.types import Container
 from tui_train.runner.system.processes import machine_and_boot_identity
 
 NO_CONTAINER = Container()
-_NO_ENGINE = "it is not installed"
+_ENGINE_NOT_INSTALLED_TEXT = "it is not installed"
 _SECONDS_PER_HOST = 30.0
 _MIN_TOTAL_SECONDS = 90.0
 # More ssh at once would leave the screen too little of the processor; a connection that is shared takes sshd's
@@ -65,7 +65,7 @@ def probe_hosts(
         if container.engine == "none":
             return answer
         run = partial(run_on_machine, host, asking_host=asking_host)
-        absent = ContainerEngine(name=container.engine, problem=_NO_ENGINE)
+        absent = ContainerEngine(name=container.engine, problem=_ENGINE_NOT_INSTALLED_TEXT)
         engine = next((each for each in container_images.read_engines(run) if each.name == container.engine), absent)
         image = None if engine.problem else container_images.inspect_image(engine.name, container.image, run)
         return answer._replace(host=msgspec.structs.replace(answer.host, engine=engine, image=image))

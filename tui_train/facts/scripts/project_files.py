@@ -63,13 +63,13 @@ def project_file_set(
     """
     script_folder = script.rpartition("/")[0] or "/"
     try:
-        folder, tracked, untracked = _git_names(script_folder, git_seconds)
+        folder, tracked, untracked = _git_folder_and_file_names(script_folder, git_seconds)
     except GitError as error:
         problem = str(error) if _is_in_repository(script_folder) else ""
         has_script = working_directory and script.startswith(f"{working_directory.rstrip('/')}/")
         folder = working_directory if has_script else script_folder
         left_out: list[tuple[str, str]] = []
-        if _is_too_wide(folder):
+        if _holds_several_projects(folder):
             names = [os.path.relpath(script, folder)]
             left_out.append(("all but the script", f"{folder} is no folder of one project"))
         else:
@@ -78,20 +78,20 @@ def project_file_set(
     return _file_set(folder, tracked, untracked, [], is_git=True)
 
 
-def folder_file_set(path: str) -> FileSet:
+def file_set_at_path(path: str) -> FileSet:
     """Return a file, or all files of a folder, that a profile names; links are followed."""
     names: Iterator[str]
-    if _is_too_wide(path):
+    if _holds_several_projects(path):
         raise BadInput(f"{visible(path)} is no folder of data or of a model", "Name a folder below it, or a file.")
     if Path(path).is_dir():
-        folder, names = path, _limited(_followed_names_below(path))
+        folder, names = path, _raising_if_too_many(_names_below_following_links(path))
     else:
         folder, _, name = path.rpartition("/")
         folder, names = folder or "/", iter([name])
-    return _followed_file_set(folder, names)
+    return _file_set_following_links(folder, names)
 
 
-def _followed_file_set(folder: str, names: Iterable[str]) -> FileSet:
+def _file_set_following_links(folder: str, names: Iterable[str]) -> FileSet:
     """Return regular files of a folder, and which cannot be read; links are followed."""
     files: list[SentFile] = []
     left_out: list[tuple[str, str]] = []
@@ -106,25 +106,25 @@ def _followed_file_set(folder: str, names: Iterable[str]) -> FileSet:
     return FileSet(folder, tuple(files), tuple(left_out))
 
 
-def named_file_sets(paths: Iterable[str]) -> Iterator[FileSet]:
+def file_sets_of_single_files(paths: Iterable[str]) -> Iterator[FileSet]:
     """Yield single files, such as images that rows name, by the widest folders that may be sent."""
     by_folder: dict[str, list[str]] = {}
-    for path in _limited(paths):
+    for path in _raising_if_too_many(paths):
         by_folder.setdefault(path.rpartition("/")[0] or "/", []).append(path)
     for folder, inside in _joined_folders(by_folder).items():
-        yield _followed_file_set(folder, (os.path.relpath(path, folder) for path in inside))
+        yield _file_set_following_links(folder, (os.path.relpath(path, folder) for path in inside))
 
 
 def _joined_folders(by_folder: dict[str, list[str]]) -> dict[str, list[str]]:
     """Return folders with their files, those joined that lie below one folder of a project or data."""
     by_top: dict[str, list[str]] = {}
     for folder, paths in by_folder.items():
-        tops = [str(top) for top in (Path(folder), *Path(folder).parents) if not _is_too_wide(str(top))]
+        tops = [str(top) for top in (Path(folder), *Path(folder).parents) if not _holds_several_projects(str(top))]
         by_top.setdefault(tops[-1] if tops else folder, []).extend(paths)
     return {os.path.commonpath([path.rpartition("/")[0] for path in paths]): paths for paths in by_top.values()}
 
 
-def _followed_names_below(path: str) -> Iterator[str]:
+def _names_below_following_links(path: str) -> Iterator[str]:
     """Yield the files below a folder, also by links; not by one that leads to a folder above itself."""
     for top, folders, names in os.walk(path, followlinks=True):
         real = f"{os.path.realpath(top)}/"
@@ -133,15 +133,19 @@ def _followed_names_below(path: str) -> Iterator[str]:
 
 
 def _is_in_repository(folder: str) -> bool:
-    return any(os.path.lexists(f"{top}/.git") for top in (folder, *Path(folder).parents) if not _is_too_wide(str(top)))
+    return any(
+        os.path.lexists(f"{top}/.git")
+        for top in (folder, *Path(folder).parents)
+        if not _holds_several_projects(str(top))
+    )
 
 
-def _git_names(script_folder: str, seconds: float) -> tuple[str, list[str], list[str]]:
+def _git_folder_and_file_names(script_folder: str, seconds: float) -> tuple[str, list[str], list[str]]:
     """Return the top folder of a work tree, the files that git has, and others that it does not ignore."""
     try:
         git = Git(script_folder, seconds)
         git.folder = os.fsdecode(git.output("rev-parse", "--show-toplevel").rstrip(b"\n"))
-        if _is_too_wide(git.folder):
+        if _holds_several_projects(git.folder):
             raise GitError(f"{git.folder} is no folder of one project")
         tracked = git.output("ls-files", "-z", "--cached", "--recurse-submodules")
         untracked = git.output("ls-files", "-z", "--others", "--exclude-standard")
@@ -155,7 +159,7 @@ def _split_names(data: bytes) -> list[str]:
     return [*dict.fromkeys(os.fsdecode(name) for name in data.split(b"\0") if name)]
 
 
-def _is_too_wide(folder: str) -> bool:
+def _holds_several_projects(folder: str) -> bool:
     """Return whether a folder holds more than one project: a home folder, all above it, /tmp."""
     real, home = os.path.realpath(folder), os.path.realpath(os.environ.get("HOME") or "/")
     return real == _TEMPORARY_FOLDER or f"{home}/".startswith(f"{real.rstrip('/')}/")
@@ -181,13 +185,13 @@ def _file_set(
     """Return the files by their names; of those that are not tracked, neither secrets nor what is very large."""
     files: list[SentFile] = []
     surely = frozenset(tracked)
-    for name in _limited(dict.fromkeys((*tracked, *untracked))):
+    for name in _raising_if_too_many(dict.fromkeys((*tracked, *untracked))):
         if name not in surely and may_hold_secrets(name):
             left_out.append((name, "it may hold secrets"))
             continue
         file: SentFile | None
         try:
-            file, why = _described_file(folder, name)
+            file, why = _sent_file_or_why_not(folder, name)
         except FileNotFoundError:
             continue
         except OSError as error:
@@ -201,7 +205,7 @@ def _file_set(
     return FileSet(folder, tuple(files), tuple(left_out), is_git)
 
 
-def _described_file(folder: str, name: str) -> tuple[SentFile | None, str]:
+def _sent_file_or_why_not(folder: str, name: str) -> tuple[SentFile | None, str]:
     """Return a file or link of a project, or why it is not sent."""
     path = f"{folder}/{name}"
     status = os.lstat(path)
@@ -216,7 +220,7 @@ def _described_file(folder: str, name: str) -> tuple[SentFile | None, str]:
     return SentFile(name, status.st_size, status.st_mtime_ns, status.st_mode & 0o777), ""
 
 
-def _limited(names: Iterable[str]) -> Iterator[str]:
+def _raising_if_too_many(names: Iterable[str]) -> Iterator[str]:
     """Yield names, BadInput where there are too many to be sent one by one."""
     for count, name in enumerate(names):
         if count >= MAX_FILES:

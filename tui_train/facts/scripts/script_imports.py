@@ -39,7 +39,7 @@ class _SourceFile(NamedTuple):
     tree: ast.Module
 
 
-def required_imports(
+def required_outside_imports(
     data: bytes, tree: ast.Module, folder: str, names_beside: Collection[str] = ()
 ) -> tuple[ScriptImport, ...]:
     """Return the modules that a script surely imports and that do not lie beside it, by their top-level names.

@@ -10,7 +10,7 @@ from tui_train.base.files import read_error_reason, read_regular_file
 from tui_train.base.text import visible
 from tui_train.facts.scripts.script_arguments import unreadable_argument_line
 from tui_train.facts.scripts.script_declared import declared_arguments, first_name_by_subcommand, requires_subcommand
-from tui_train.facts.scripts.script_imports import required_imports
+from tui_train.facts.scripts.script_imports import required_outside_imports
 from tui_train.facts.scripts.script_kind import (
     command_line_kind,
     imported_name_by_alias,
@@ -53,17 +53,17 @@ _SHELL_SHEBANG_PATTERN = re.compile(rb"#![^\n]{0,200}\b(ba|da|z|k|c|tc|fi)?sh\b"
 _PYTHON_SHEBANG_PATTERN = re.compile(rb"#![^\n]{0,200}python")
 
 
-def read_source(path: str, *, with_imports: bool = False) -> ScriptSource:
+def read_script_source(path: str, *, with_imports: bool = False) -> ScriptSource:
     """Return the facts in the text of a script, or a `problem` if it cannot be read or parsed."""
     try:
         data = read_regular_file(path, MAX_SCRIPT_BYTES)
     except OSError as error:
         return ScriptSource(problem=f"it cannot be read: {read_error_reason(error)}")
     # Python looks for modules beside the file that a link leads to.
-    return parse_source(data, os.path.realpath(path).rpartition("/")[0], with_imports=with_imports)
+    return parse_script_source(data, os.path.realpath(path).rpartition("/")[0], with_imports=with_imports)
 
 
-def parse_source(
+def parse_script_source(
     data: bytes, folder: str = "", names_beside: Collection[str] = (), *, with_imports: bool = True
 ) -> ScriptSource:
     """Return the facts in the text of a script; what it imports from its folder is read as well, where one is given.
@@ -80,7 +80,7 @@ def parse_source(
         subcommands = first_name_by_subcommand(command_line.kind, modules)
         others = _unnamed_argument_or_second_parser_line(modules) if command_line.kind == "argparse" else 0
         rank_line, rank = first_required_rank_line_and_name(script.nodes)
-        imports = required_imports(data, script_tree, folder, names_beside) if with_imports else ()
+        imports = required_outside_imports(data, script_tree, folder, names_beside) if with_imports else ()
         minor_version, minor_version_line = _oldest_minor_version_and_line(data)
     except DEPTH_ERRORS as error:
         return ScriptSource(why_unread=f"it is too deep to be read: {type(error).__name__}")

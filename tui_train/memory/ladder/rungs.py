@@ -9,7 +9,7 @@ from tui_train.base.text import visible
 from tui_train.profile.batch import largest_micro_batch
 from tui_train.profile.changes import Change
 from tui_train.profile.fields import get_value, similar_word_remedy
-from tui_train.profile.rewards import COMPLETION_LENGTH, generations_in_force
+from tui_train.profile.rewards import DEFAULT_COMPLETION_LENGTH, generations_in_force
 from tui_train.profile.types import Profile
 from tui_train.runner.logs.memory_patterns import FALLBACK_PHASES
 from tui_train.setup.blocked_fallbacks import LadderContext
@@ -32,7 +32,7 @@ class Rung(Struct, frozen=True, kw_only=True):
     changes_training: bool = False
 
 
-def _change_that_switches_on(
+def _make_next_change_switching_on(
     key: str,
     title: str,
     why: str,
@@ -90,7 +90,7 @@ def _sequence_length_change(profile: Profile, _context: LadderContext) -> Change
 
 
 def _completion_length_change(profile: Profile, _context: LadderContext) -> Change | None:
-    length = profile.finetune.completion_length or COMPLETION_LENGTH
+    length = profile.finetune.completion_length or DEFAULT_COMPLETION_LENGTH
     if length < 4:
         return None
     why = "answers are cut off sooner: changes the result"
@@ -122,7 +122,7 @@ RUNGS: dict[str, Rung] = {
     "expandable_segments": Rung(
         label="Expandable segments",
         cost="same result; reduces fragmentation",
-        next_change=_change_that_switches_on(
+        next_change=_make_next_change_switching_on(
             "recipe.expandable_segments",
             "expandable segments",
             "less memory lost to fragmentation",
@@ -135,7 +135,7 @@ RUNGS: dict[str, Rung] = {
     "fused_optimizer": Rung(
         label="Fused optimizer",
         cost="same result; smaller peak in the optimizer step",
-        next_change=_change_that_switches_on(
+        next_change=_make_next_change_switching_on(
             "recipe.fused_optimizer",
             "fused optimizer",
             "AdamW in one kernel: its step needs less temporary memory",
@@ -162,7 +162,7 @@ RUNGS: dict[str, Rung] = {
     "activation_checkpointing": Rung(
         label="Activation checkpointing",
         cost="same result, about 25 % slower",
-        next_change=_change_that_switches_on(
+        next_change=_make_next_change_switching_on(
             "recipe.activation_checkpointing",
             "activation checkpointing",
             "activations are recomputed: less memory, about 25 % slower",
@@ -173,7 +173,7 @@ RUNGS: dict[str, Rung] = {
     "fused_cross_entropy": Rung(
         label="Fused cross entropy",
         cost="same result up to rounding; needs Liger",
-        next_change=_change_that_switches_on(
+        next_change=_make_next_change_switching_on(
             "recipe.fused_cross_entropy",
             "fused cross entropy",
             "never holds all logits at once: losses differ by rounding",
@@ -187,7 +187,7 @@ RUNGS: dict[str, Rung] = {
     "offload": Rung(
         label="Offload to the CPU",
         cost="same result, much slower; uses host memory",
-        next_change=_change_that_switches_on(
+        next_change=_make_next_change_switching_on(
             "trainer.offload",
             "CPU offload",
             "sharded state moves to host memory: much less GPU memory, much slower",
@@ -197,7 +197,7 @@ RUNGS: dict[str, Rung] = {
     "optimizer_8bit": Rung(
         label="8-bit optimizer",
         cost="changes the result, from step 0; needs consent",
-        next_change=_change_that_switches_on(
+        next_change=_make_next_change_switching_on(
             "recipe.optimizer_8bit",
             "8-bit optimizer",
             "optimizer states need a quarter of the memory; restarts from step 0",
@@ -234,7 +234,7 @@ RUNGS: dict[str, Rung] = {
     "lora": Rung(
         label="LoRA",
         cost="changes the result, from step 0; needs consent",
-        next_change=_change_that_switches_on(
+        next_change=_make_next_change_switching_on(
             "recipe.lora", "LoRA", "trains small adapter matrices, weights are frozen; restarts from step 0"
         ),
         helped_phases=_PHASES_WITH_OPTIMIZER_STATES,

@@ -5,7 +5,7 @@ from importlib import resources
 
 import msgspec
 
-from tui_train.channel.runner_zip import runner_modules, runner_zip
+from tui_train.channel.runner_zip import runner_texts, runner_zip
 from tui_train.plan.outside_files import outside_files_text
 from tui_train.plan.render import slurm
 from tui_train.plan.render.nemo.automodel import render_automodel_yaml
@@ -52,7 +52,7 @@ def render_files(plan: Plan, profile: Profile) -> tuple[RenderedFile, ...]:
     )
 
 
-def files_with_plan_described(files: Iterable[RenderedFile]) -> tuple[RenderedFile, ...]:
+def files_for_display(files: Iterable[RenderedFile]) -> tuple[RenderedFile, ...]:
     """Return the files as shown to users: plan.json by a description."""
     described = RenderedFile(PLAN_JSON_FILE_NAME, "The plan as data, read by runner.pyz and by viewers.\n")
     return tuple(described if file.path == PLAN_JSON_FILE_NAME else file for file in files)
@@ -68,6 +68,6 @@ def _config_files(plan: Plan) -> tuple[RenderedFile, ...]:
 
 def runner_file() -> RenderedFile:
     """Return the program that keeps the run."""
-    modules = runner_modules().items()
+    modules = runner_texts().items()
     listed = "".join(f"{name}  {text.partition(chr(10))[0].strip(chr(34))}\n" for name, text in modules)
     return RenderedFile(RUNNER_ZIP_FILE_NAME, listed, runner_zip())

@@ -117,7 +117,7 @@ class TrainerFile(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     required: dict[str, Scalar] = {}
 
 
-class CheckpointRules(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class CheckpointConventions(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Names of checkpoints in the output folder (PREFIX + step + SUFFIX, or always `file`), and how a run resumes.
 
     `complete` are files that only a complete checkpoint has. `resume` are arguments, `values` are set in the file.
@@ -134,7 +134,7 @@ class CheckpointRules(Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
 class GracefulStop(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Saving on SIGTERM, within `grace` seconds.
 
-    `arguments` turn this on; they are passed if `when` holds, as for an Argument, and the library in `needs`
+    `arguments` turn this on; they are passed if `when` holds, as for a PresetArgument, and the library in `needs`
     ("transformers 5.0") is installed in that version or a newer one.
     """
 
@@ -162,7 +162,7 @@ class Preset(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     arguments: tuple[PresetArgument, ...] = ()
     variables: tuple[PresetVariable, ...] = ()
     file: TrainerFile | None = None
-    checkpoints: CheckpointRules | None = None
+    checkpoints: CheckpointConventions | None = None
     stop: GracefulStop = GracefulStop()
     strategies: tuple[str, ...] = ()
     """Those besides ddp, empty if not known."""

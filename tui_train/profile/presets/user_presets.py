@@ -16,7 +16,7 @@ from tui_train.profile.presets import (
     KEY_BY_PLACEHOLDER,
     NAMES_OF_DECLARABLE_DEFAULTS,
     PLACEHOLDER_PATTERN,
-    CheckpointRules,
+    CheckpointConventions,
     GracefulStop,
     Preset,
     Scalar,
@@ -174,7 +174,7 @@ def _trainer_file_problems(file: TrainerFile) -> _Problems:
         yield "file.values", "a file cannot contain its own path, {config}"
 
 
-def _checkpoint_problems(checkpoints: CheckpointRules, *, has_file: bool) -> _Problems:
+def _checkpoint_problems(checkpoints: CheckpointConventions, *, has_file: bool) -> _Problems:
     yield from _placeholder_problems("checkpoints.resume", *checkpoints.resume, extra_placeholder="checkpoint")
     yield from _file_value_problems("checkpoints.values", checkpoints.values, extra_placeholder="checkpoint")
     if checkpoints.values and not has_file:

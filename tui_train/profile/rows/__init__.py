@@ -1,7 +1,7 @@
 """ROWS: all choices of a profile in order; each gives the TOML key, `--set`, the form row, its limits and help."""
 
 from tui_train.profile.rows.cluster import CLUSTER_ROWS
-from tui_train.profile.rows.field import Field, FieldKind, row
+from tui_train.profile.rows.field import Field, FieldKind, make_field
 from tui_train.profile.rows.finetune import DATA_ROWS, FINETUNE_ROWS
 from tui_train.profile.rows.machine import (
     COMMUNICATION_ROWS,
@@ -16,7 +16,7 @@ from tui_train.profile.rows.trainer import NEMO_ROWS, TRACKING_ROWS, TRAINER_ROW
 
 __all__ = ("ROWS", "Field", "FieldKind")
 
-_NAME_ROW = row(
+_NAME_ROW = make_field(
     "name",
     "Profile name",
     "Names the runs, and the profile where it is saved. In the wizard: s on Preview; m on Home renames a run.",

@@ -34,7 +34,7 @@ class Field(Struct, frozen=True, kw_only=True):
     optional: bool = False
 
 
-def row(  # noqa: PLR0913 - each has a default but three
+def make_field(  # noqa: PLR0913 - each has a default but three
     key: str,
     label: str,
     help_text: str,

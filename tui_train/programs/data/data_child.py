@@ -1,6 +1,6 @@
 """Looks at training data in the Python that trains: `python data_child.py QUESTION [FILE]` prints one line of JSON.
 
-FILE keeps how images looked, for the next time.
+FILE keeps what was found in images, for the next time.
 
 QUESTION is JSON, with the fields of DataQuestion in facts/data/data_report.py. Counting tokens may take as long again
 as reading; what rewards did follows the answer, a line for each.
@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 import data_bounds as bounds
+import data_image_inspections
 import data_images as images
-import data_kept_looks
 import data_lengths
 import data_mixture as mixture
 import data_rows as rows
@@ -26,14 +26,14 @@ import data_template as template
 import data_tokens as tokens
 import data_turns as turns
 from data_formats import METHODS_OF_PROMPTS
-from data_image_tokens import ImageTokens, TextOnlyError
+from data_image_tokens import ImageTokenExpander, TextOnlyError
 from data_rewards import try_rewards
 from data_tally import FormatTally, KeptRow, ProblemTally, RowTally, truncated_path
 
 _MAX_FILES_LISTED = 100
 
 
-def describe_data(question: dict[str, Any]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+def describe_data_and_prompt_rows(question: dict[str, Any]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """Return what the data holds: format, rows, what is wrong with them, and samples as they are learned.
 
     And the rows to try rewards on.
@@ -62,8 +62,8 @@ def describe_data(question: dict[str, Any]) -> tuple[dict[str, Any], list[dict[s
             "rows": chosen.image_rows,
             "count": chosen.image_count,
             "checked": images.has_pillow(),
-            "files": len(images.looks),
-            "folders": images.folders_of_looks(),
+            "files": len(images.inspections),
+            "folders": images.folders_of_inspected_images(),
         }
     if chosen.image_rows:
         chosen.first, chosen.sample = (_rows_with_image_places(kept) for kept in (chosen.first, chosen.sample))
@@ -87,10 +87,10 @@ def _rows_with_image_places(kept_rows: list[KeptRow]) -> list[KeptRow]:
     return [row._replace(value=images.row_with_image_places(row.value)) for row in kept_rows]
 
 
-def _image_tokens_or_why_not(question: dict[str, Any]) -> ImageTokens | dict[str, Any]:
+def _image_tokens_or_why_not(question: dict[str, Any]) -> ImageTokenExpander | dict[str, Any]:
     """Return what counts the tokens of images, or why they cannot be trained on."""
     try:
-        return ImageTokens(question["model"], question["revision"], question["max_pixels"])
+        return ImageTokenExpander(question["model"], question["revision"], question["max_pixels"])
     except TextOnlyError:
         return {"text_only": True}
     except Exception as error:  # noqa: BLE001 - many kinds, of which each says why in its own words
@@ -155,7 +155,7 @@ def _file_size_or_zero(path: str) -> int:
         return 0
 
 
-def _why_no_tokenizer(model: str, error: Exception) -> dict[str, Any]:
+def _tokenizer_failure_fields(model: str, error: Exception) -> dict[str, Any]:
     """Return why a tokenizer was not loaded, and whether the model's folder holds none."""
     is_folder, why = Path(model).is_dir(), template.why_not_loaded(error)
     if isinstance(error, ImportError):
@@ -190,7 +190,7 @@ def _samples_and_token_counts(
     try:
         tokenizer = template.load_tokenizer(question["model"], question["revision"], question["chat_template"])
     except Exception as error:  # noqa: BLE001 - many kinds, of which each says why in its own words
-        return without | _why_no_tokenizer(question["model"], error)
+        return without | _tokenizer_failure_fields(question["model"], error)
     processor = {"processor": "" if image_rows else _why_processor_needs_torchvision(question)}
     without |= processor
     counts_images = _image_tokens_or_why_not(question) if image_rows else None
@@ -206,7 +206,7 @@ def _samples_and_token_counts(
     # Of an image nothing can be cut off: a row that is too long is left out, as a reward model does.
     cuts = question | ({"method": "reward"} if image_rows else {})
     encoder = template.RowEncoder(tokenizer, only, counts_images)
-    token_lengths, refused, why = tokens.tally_token_lengths(encoder, chosen_rows.sample, problems, cuts)
+    token_lengths, refused, why = tokens.tally_token_lengths_and_refusals(encoder, chosen_rows.sample, problems, cuts)
     told: dict[str, Any] = processor | {
         "answers": {"possible": answers.possible, "why": answers.why, "caution": answers.caution},
         "limit": template.max_tokens_of_model(tokenizer, question["model"], question["revision"]),
@@ -217,7 +217,7 @@ def _samples_and_token_counts(
     if not token_lengths.rows:
         return without | told
     if main_format[1]:
-        told["ends"] = turns.find_turn_ends(tokenizer, question["model"], question["revision"])._asdict()
+        told["ends"] = turns.find_turn_end_tokens(tokenizer, question["model"], question["revision"])._asdict()
     samples = [tokens.sample_as_model_reads_it(encoder, row, question) for row in chosen_rows.first]
     usable = chosen_rows.usable - told["refused"]
     told["lengths"] = data_lengths.length_statistics_and_truncation(
@@ -226,21 +226,21 @@ def _samples_and_token_counts(
     return told | {"samples": [sample for sample in samples if sample], "tokens": token_lengths.summary(usable)}
 
 
-def main(question_text: str, looks_file: str = "") -> None:
+def main(question_text: str, inspections_file: str = "") -> None:
     """Print the answer, or the `problem` that there is none for."""
     bounds.end_with_parent()
     warnings.simplefilter("ignore")
     os.environ |= {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
     question = json.loads(question_text)
     prompt_rows: list[dict[str, Any]] = []
-    if looks_file:
-        data_kept_looks.load_kept_looks(looks_file)
+    if inspections_file:
+        data_image_inspections.load_image_inspections(inspections_file)
     try:
-        answer, prompt_rows = describe_data(question)
+        answer, prompt_rows = describe_data_and_prompt_rows(question)
     except Exception as error:  # noqa: BLE001 - whatever the libraries raise, the answer is that there is none
         answer = {"problem": f"{type(error).__name__}: {template.first_line_of_error(error)}"}
-    if looks_file:
-        data_kept_looks.save_looks(looks_file)
+    if inspections_file:
+        data_image_inspections.save_image_inspections(inspections_file)
     _print_answer(answer)
     if prompt_rows:
         # What runs here is the user's: whatever it does, the answer was given.

@@ -14,7 +14,7 @@ import data_rows as rows
 import data_template as template
 import data_turns as turns
 from data_bounds import BoundError
-from data_image_tokens import ImageTokens, TextOnlyError
+from data_image_tokens import ImageTokenExpander, TextOnlyError
 from data_rows import DataRow
 from data_tally import FormatTally, RowTally, judge_row
 
@@ -50,11 +50,11 @@ class ChosenRows(NamedTuple):
 
     def rows(self) -> Iterator[dict[str, Any]]:
         """Yield the rows as TRL takes them."""
-        for number, (_, row) in enumerate(self.numbered_rows()):
+        for number, (_, row) in enumerate(self.all_source_and_trl_rows()):
             if number not in self.refused:
                 yield row
 
-    def numbered_rows(self) -> Iterator[tuple[DataRow, dict[str, Any]]]:
+    def all_source_and_trl_rows(self) -> Iterator[tuple[DataRow, dict[str, Any]]]:
         """Yield all rows of the format, also as TRL takes them, those that are refused too."""
         return source_and_trl_rows(self.files, self.format, has_images=self.has_images)
 
@@ -94,7 +94,7 @@ class ChatTemplate:
         if self._encoder is None:
             return frozenset()
         numbers = set()
-        for number, (found, row) in enumerate(chosen.numbered_rows()):
+        for number, (found, row) in enumerate(chosen.all_source_and_trl_rows()):
             try:
                 why = _refusal(self._encoder, convert.part_that_model_reads(row, chosen.format[0]))
             except BoundError as error:
@@ -127,7 +127,7 @@ class ChatTemplate:
         if self._encoder is None or self._encoder.image_tokens is None:
             return chosen
         numbers = set(chosen.refused)
-        for number, (found, row) in enumerate(chosen.numbered_rows()):
+        for number, (found, row) in enumerate(chosen.all_source_and_trl_rows()):
             if number in numbers:
                 continue
             tokens = lengths.row_token_lengths(self._encoder.encode(row)).length
@@ -142,11 +142,11 @@ class ChatTemplate:
         """Whether answers alone are learned, by their marks, after the rows were tried."""
         return self._encoder is not None and self._encoder.marking is not None
 
-    def turn_ends(self) -> turns.TurnEnds:
+    def turn_end_tokens(self) -> turns.TurnEndTokens:
         """Return how turns end, after the rows were tried."""
         if self._encoder is None:
-            return turns.TurnEnds()
-        return turns.find_turn_ends(self._encoder.tokenizer, self.model, self.revision)
+            return turns.TurnEndTokens()
+        return turns.find_turn_end_tokens(self._encoder.tokenizer, self.model, self.revision)
 
     def _load_encoder(self, chosen: ChosenRows) -> template.RowEncoder | None:
         format_name = chosen.format[0]
@@ -163,9 +163,9 @@ class ChatTemplate:
             marking = template.marking_of_learned_answers(answers, format_name, answers_only=self.answers_only)
         return template.RowEncoder(tokenizer, marking, self._load_image_tokens() if chosen.has_images else None)
 
-    def _load_image_tokens(self) -> ImageTokens:
+    def _load_image_tokens(self) -> ImageTokenExpander:
         try:
-            return ImageTokens(self.model, self.revision, self._max_pixels)
+            return ImageTokenExpander(self.model, self.revision, self._max_pixels)
         except TextOnlyError:
             raise DataError("the data has images, and the model reads text only: choose one that sees") from None
         except Exception as error:  # noqa: BLE001 - of many kinds, and none of them lets it be trained
@@ -245,7 +245,7 @@ def source_and_trl_rows(
     for path in _data_file_paths(files):
         for read in rows.read_rows(path):
             judged = judge_row(read, only_prompts=name == "prompt")
-            if judged.why or (judged.name, judged.chat) != main_format:
+            if judged.why or (judged.format_name, judged.chat) != main_format:
                 continue
             row = convert.trl_row_and_what_changed(judged.value, name)[0]
             row = images.row_with_image_places(row) if has_images else row

@@ -58,7 +58,7 @@ def _format_by_columns(has: frozenset[str]) -> str:
 
 
 def has_messages(row: _Row, format_name: str) -> bool:
-    """Tell whether a row is made of messages, which go through the chat template."""
+    """Return whether a row is made of messages, which go through the chat template."""
     columns = {
         "preference": ("chosen",),
         "kto": ("completion", "prompt"),

@@ -12,14 +12,14 @@ class TextOnlyError(Exception):
     """A model that reads no images."""
 
 
-class ImageTokens:
+class ImageTokenExpander:
     """A model's processor, by which a placeholder in the tokens of a row becomes as many tokens as its image has."""
 
     def __init__(self, model: str, revision: str, max_pixels: int) -> None:
         """Load the processor; TextOnlyError for a model without one, any other error where it cannot be loaded."""
         from transformers import AutoProcessor
 
-        self._processor: Any = AutoProcessor.from_pretrained(model, **template.load_options(revision))
+        self._processor: Any = AutoProcessor.from_pretrained(model, **template.from_pretrained_options(revision))
         if getattr(self._processor, "image_processor", None) is None:
             raise TextOnlyError("the model reads text only")
         if not hasattr(self._processor, "_get_num_multimodal_tokens"):
@@ -29,9 +29,9 @@ class ImageTokens:
 
     def expanded(self, sequence: template.EncodedSequence, row: dict[str, Any]) -> template.EncodedSequence:
         """Return a sequence with all the tokens of its images; ValueError where it has not a place for each."""
-        looks = [images.look_at_image(source) for source in row.get("images") or ()]
+        looks = [images.inspect_image_source(source) for source in row.get("images") or ()]
         sizes = [images.fitted_size(look.width, look.height, self._max_pixels) for look in looks]
-        counts = self._counts([(height, width) for width, height in sizes]) if sizes else []
+        counts = self._token_counts([(height, width) for width, height in sizes]) if sizes else []
         if sequence.ids.count(self.token_id) != len(counts):
             found = sequence.ids.count(self.token_id)
             raise ValueError(f"the chat template writes {found} places for {len(counts)} images")
@@ -44,10 +44,10 @@ class ImageTokens:
             learned += [learns] * times
         return template.EncodedSequence(ids, learned)
 
-    def _counts(self, sizes: list[tuple[int, int]]) -> list[int]:
+    def _token_counts(self, sizes: list[tuple[int, int]]) -> list[int]:
         made = self._processor._get_num_multimodal_tokens(image_sizes=sizes)  # noqa: SLF001 - as vLLM asks it
         return list(made["num_image_tokens"] if isinstance(made, dict) else made.num_image_tokens)
 
-    def is_repeated(self, ids: list[int], at: int) -> bool:
+    def is_repeated_image_token(self, ids: list[int], at: int) -> bool:
         """Return whether a token is one more of the same image, which need not be shown."""
         return at > 0 and ids[at] == ids[at - 1] == self.token_id

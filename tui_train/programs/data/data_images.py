@@ -24,7 +24,17 @@ _MAX_PIXELS = 89_478_485
 # A side of one or three pixels would be taken for the colours.
 _MIN_SIDE_PIXELS = 4
 # PNG, JPEG, GIF, BMP, TIFF, JPEG 2000 and PPM.
-_BEGINNINGS = (b"\x89PNG\r\n", b"\xff\xd8\xff", b"GIF8", b"BM", b"II*\0", b"MM\0*", b"\0\0\0\x0cjP", b"P5", b"P6")
+_IMAGE_FILE_SIGNATURES = (
+    b"\x89PNG\r\n",
+    b"\xff\xd8\xff",
+    b"GIF8",
+    b"BM",
+    b"II*\0",
+    b"MM\0*",
+    b"\0\0\0\x0cjP",
+    b"P5",
+    b"P6",
+)
 _PLAIN_FORMATS_AND_MODES = frozenset((("JPEG", "RGB"), ("JPEG", "L"), ("PNG", "RGB"), ("PNG", "L"), ("PNG", "RGBA")))
 _MODES_OF_16_BITS, _MODES_OF_32_BITS = ("I;16", "I;16B", "I;16L", "I;16N"), ("I", "F")
 _PNG_DEPTH_OFFSET = 24
@@ -42,7 +52,7 @@ _PAYLOADS_OF_PART = ("image", "image_url", "url", "path", "base64")
 _Row = dict[str, Any]
 
 
-class ImageLook(NamedTuple):
+class ImageInspection(NamedTuple):
     """An image that was looked at: what is wrong with it, its pixels upright, its bytes, and whether all decode it.
 
     Without Pillow nothing is known of its pixels.
@@ -63,18 +73,18 @@ class FileState(NamedTuple):
     changed: int
 
 
-# The looks at files by this program, and what is known of others that are still the same.
-looks: dict[FileState, ImageLook] = {}
-known_looks: dict[FileState, ImageLook] = {}
+# What this program found in files, and what is known of others that are still the same.
+inspections: dict[FileState, ImageInspection] = {}
+known_inspections: dict[FileState, ImageInspection] = {}
 
 
-def with_images_of_row(row: rows.DataRow) -> rows.DataRow:
+def row_with_images_as_texts(row: rows.DataRow) -> rows.DataRow:
     """Return a row whose images, wherever they were, are texts in `images`: paths that are absolute, or base64.
 
     A row without any stays as it is.
     """
     value = row.value
-    if value is None or not _names_images(value):
+    if value is None or not _mentions_images(value):
         return row
     folder = Path(row.file).absolute().parent
     several, one = value.get("images"), value.get("image")
@@ -91,16 +101,18 @@ def with_images_of_row(row: rows.DataRow) -> rows.DataRow:
     return row._replace(value={**made, "images": [_source_as_text(each, folder) for each in (*found, *waiting)]})
 
 
-def _names_images(value: _Row) -> bool:
+def _mentions_images(value: _Row) -> bool:
     if any(value.get(column) not in (None, "") for column in ("image", "images")):
         return True
     if "file_name" in value and any(column in value for column in _TEXT_COLUMNS):
         return True
-    messages = (each for column in _MESSAGE_COLUMNS for each in _parts(value.get(column)) if isinstance(each, dict))
-    return any(_is_image_part(part) for each in messages for part in _parts(each.get("content")))
+    messages = (
+        each for column in _MESSAGE_COLUMNS for each in _list_or_empty(value.get(column)) if isinstance(each, dict)
+    )
+    return any(_is_image_part(part) for each in messages for part in _list_or_empty(each.get("content")))
 
 
-def _parts(content: Any) -> list[Any]:
+def _list_or_empty(content: Any) -> list[Any]:
     return content if isinstance(content, list) else []
 
 
@@ -151,16 +163,16 @@ def image_problem(row: _Row, format_name: str) -> str:
     if sources and format_name not in _FORMATS_WITH_IMAGES:
         return "has images, which only SFT learns from here: of messages, or prompt and completion"
     for number, source in enumerate(sources, start=1):
-        if why := look_at_image(source).problem:
+        if why := inspect_image_source(source).problem:
             return f"image {number} {why}"
-    places = _place_count(row)
+    places = _image_place_count(row)
     if places and places != len(sources):
         images = "1 image" if len(sources) == 1 else f"{len(sources) or 'no'} images"
         return f"has {images}, and {places} {'place' if places == 1 else 'places'} for one ({IMAGE_MARK})"
     return ""
 
 
-def _place_count(row: _Row) -> int:
+def _image_place_count(row: _Row) -> int:
     """Return how many places for an image the texts of a row have."""
     count = 0
     for column in _TEXT_COLUMNS:
@@ -169,27 +181,29 @@ def _place_count(row: _Row) -> int:
             content = (turn.get("content", turn.get("value")) or "") if isinstance(turn, dict) else ""
             if isinstance(content, str):
                 count += content.count(IMAGE_MARK)
-            for part in _parts(content):
+            for part in _list_or_empty(content):
                 text = part.get("text") if isinstance(part, dict) else ""
                 count += 1 if _is_image_part(part) else text.count(IMAGE_MARK) if isinstance(text, str) else 0
     return count
 
 
-_look_by_digest: dict[bytes, ImageLook] = {}
+_inspection_by_digest: dict[bytes, ImageInspection] = {}
 
 
-def look_at_image(source: Any) -> ImageLook:
+def inspect_image_source(source: Any) -> ImageInspection:
     """Look at an image once: it is read and decoded whole, as one that is cut off would end a training."""
     if not isinstance(source, str):
-        return ImageLook("is neither a path nor base64")
+        return ImageInspection("is neither a path nor base64")
     if source.startswith(("http://", "https://")):
-        return ImageLook("is a URL, which is never loaded: download it, and name the file")
+        return ImageInspection("is a URL, which is never loaded: download it, and name the file")
     digest = hashlib.blake2b(source.encode("utf-8", "replace"), digest_size=16).digest()
-    if digest not in _look_by_digest:
-        if len(_look_by_digest) >= _MAX_IMAGES_REMEMBERED:
-            _look_by_digest.clear()
-        _look_by_digest[digest] = _look_at_bytes(source) if source.startswith("data:") else _look_at_file(source)
-    return _look_by_digest[digest]
+    if digest not in _inspection_by_digest:
+        if len(_inspection_by_digest) >= _MAX_IMAGES_REMEMBERED:
+            _inspection_by_digest.clear()
+        _inspection_by_digest[digest] = (
+            _inspect_uncached(source) if source.startswith("data:") else _inspect_image_file(source)
+        )
+    return _inspection_by_digest[digest]
 
 
 def file_state(path: str) -> FileState:
@@ -201,40 +215,44 @@ def file_state(path: str) -> FileState:
     return FileState(path, status.st_size, status.st_mtime_ns)
 
 
-def _look_at_file(path: str) -> ImageLook:
+def _inspect_image_file(path: str) -> ImageInspection:
     state = file_state(path)
-    look = known_looks.get(state)
-    looks[state] = _look_at_bytes(path) if look is None else look
-    return looks[state]
+    look = known_inspections.get(state)
+    inspections[state] = _inspect_uncached(path) if look is None else look
+    return inspections[state]
 
 
 def begins_as_image(path: str) -> bool:
     """Return whether a file begins as an image of a usual kind does."""
     with contextlib.suppress(OSError, ValueError, rows.UnreadableError), rows.open_regular_file(path) as file:
         begin = file.read(12)
-        return begin.startswith(_BEGINNINGS) or begin[4:8] == b"ftyp" or (begin[:4], begin[8:]) == (b"RIFF", b"WEBP")
+        return (
+            begin.startswith(_IMAGE_FILE_SIGNATURES)
+            or begin[4:8] == b"ftyp"
+            or (begin[:4], begin[8:]) == (b"RIFF", b"WEBP")
+        )
     return False
 
 
-def folders_of_looks() -> list[str]:
+def folders_of_inspected_images() -> list[str]:
     """Return some folders in or below which all images lie that were looked at."""
     decoded = has_pillow()
-    seen = [state.path for state, look in looks.items() if state.size >= 0 and not look.problem]
+    seen = [state.path for state, look in inspections.items() if state.size >= 0 and not look.problem]
     folders = {Path(os.path.normpath(path)).parent for path in seen if decoded or begins_as_image(path)}
     while len(folders) > _MAX_FOLDERS:
         folders = {folder.parent for folder in folders}
     return sorted(str(folder) for folder in folders if not folders & {*folder.parents})
 
 
-def _look_at_bytes(source: str) -> ImageLook:
+def _inspect_uncached(source: str) -> ImageInspection:
     try:
         data = _image_bytes(source)
-        return _decoded_look(data) if has_pillow() else ImageLook(size=len(data))
+        return _decode_and_inspect(data) if has_pillow() else ImageInspection(size=len(data))
     except rows.UnreadableError as error:
-        return ImageLook(str(error))
+        return ImageInspection(str(error))
 
 
-def _decoded_look(data: bytes) -> ImageLook:
+def _decode_and_inspect(data: bytes) -> ImageInspection:
     """Return what Pillow finds in an image; UnreadableError for what it cannot decode."""
     from PIL import Image
 
@@ -261,7 +279,7 @@ def _decoded_look(data: bytes) -> ImageLook:
         raise rows.UnreadableError("is of no kind of image that Pillow reads") from None
     except Exception as error:  # noqa: BLE001 - each decoder has errors of its own
         raise rows.UnreadableError(f"is damaged: {str(error) or type(error).__name__}"[:200]) from None
-    return ImageLook("", width, height, len(data), plain)
+    return ImageInspection("", width, height, len(data), plain)
 
 
 def _has_16_bits(image: Any, data: bytes) -> bool:
@@ -297,7 +315,7 @@ def _image_bytes(source: str) -> bytes:
             data = base64.b64decode("".join(source[begin.end() :].split()), validate=True)
         except (binascii.Error, ValueError):
             raise rows.UnreadableError("is not base64") from None
-        return _nonempty(data)
+        return _require_nonempty(data)
     try:
         with rows.open_regular_file(source) as file:
             data = file.read(MAX_IMAGE_BYTES + 1)
@@ -307,10 +325,10 @@ def _image_bytes(source: str) -> bytes:
         raise rows.UnreadableError(f"({source[-120:]}) {error}") from None
     if len(data) > MAX_IMAGE_BYTES:
         raise rows.UnreadableError(f"({source[-120:]}) is larger than {MAX_IMAGE_BYTES >> 20} MiB")
-    return _nonempty(data)
+    return _require_nonempty(data)
 
 
-def _nonempty(data: bytes) -> bytes:
+def _require_nonempty(data: bytes) -> bytes:
     if not data:
         raise rows.UnreadableError("is empty")
     return data
@@ -318,9 +336,9 @@ def _nonempty(data: bytes) -> bytes:
 
 def row_with_image_places(row: _Row) -> _Row:
     """Return a converted row of data with images as TRL takes it: messages in parts, `images` in each row."""
-    row = _in_messages(row)
+    row = _texts_as_messages(row)
     sources = row.get("images") or []
-    placed = sources and _place_count(row)
+    placed = sources and _image_place_count(row)
     made: _Row = {**row, "images": sources}
     first = True
     for column in _MESSAGE_COLUMNS:
@@ -336,7 +354,7 @@ def row_with_image_places(row: _Row) -> _Row:
     return made
 
 
-def _in_messages(row: _Row) -> _Row:
+def _texts_as_messages(row: _Row) -> _Row:
     if isinstance(row.get("prompt"), str) and isinstance(row.get("completion"), str):
         asked, answered = (
             {"role": "user", "content": row["prompt"]},
@@ -379,7 +397,7 @@ def with_trainable_images(row: _Row, max_pixels: int) -> tuple[_Row, int]:
     """Return a row whose images have so many pixels at most, as PNG or JPEG, and how many were made smaller."""
     made, count = [], 0
     for source in row.get("images") or ():
-        look = look_at_image(source)
+        look = inspect_image_source(source)
         size = fitted_size(look.width, look.height, max_pixels)
         smaller = size != (look.width, look.height)
         made.append(source if look.plain and not smaller else _rewritten_image(source, size, smaller=smaller))
@@ -417,7 +435,7 @@ def described_images(row: _Row) -> list[dict[str, Any]]:
 
 
 def _described_image(source: str) -> dict[str, Any]:
-    look = look_at_image(source)
+    look = inspect_image_source(source)
     name = "in the row" if source.startswith("data:") else source[-300:]
     shown: dict[str, Any] = {
         "name": name,

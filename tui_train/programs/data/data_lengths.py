@@ -25,7 +25,7 @@ class RowTokenLengths(NamedTuple):
         return max(self.lengths)
 
     def has_learned_token_within(self, max_tokens: int, method: str) -> bool:
-        """Tell whether something is left to learn of what is cut after `max_tokens` tokens."""
+        """Return whether something is left to learn of what is cut after `max_tokens` tokens."""
         if method in METHODS_OF_PROMPTS:
             return True
         return (

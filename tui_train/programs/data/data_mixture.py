@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 
-def epoch_rows_by_weight(rows: list[int], weights: list[float]) -> list[int]:
+def epoch_row_counts_of_files(rows: list[int], weights: list[float]) -> list[int]:
     """Return how many rows of an epoch each file has by its weight: as many in all as the files have rows."""
     total = sum(rows)
     parts = [weight if count else 0.0 for weight, count in zip(weights, rows, strict=True)]
@@ -23,7 +23,7 @@ def epoch_rows_by_weight(rows: list[int], weights: list[float]) -> list[int]:
     return taken
 
 
-def set_row_times_by_weight(times: array[int], counts: list[int], weights: list[float], seed: int) -> list[int]:
+def set_row_repeats_by_weight(times: array[int], counts: list[int], weights: list[float], seed: int) -> list[int]:
     """Set how often each row is written, which is 0 for those that are not, or 1; return how many each file has.
 
     `counts` are the rows of each file, in the order of `times`. Which rows are written once more follows from the seed.
@@ -32,7 +32,7 @@ def set_row_times_by_weight(times: array[int], counts: list[int], weights: list[
     rows_by_file = [
         [at for at in range(start, start + count) if times[at]] for start, count in zip(starts, counts, strict=True)
     ]
-    taken = epoch_rows_by_weight([len(numbers) for numbers in rows_by_file], weights)
+    taken = epoch_row_counts_of_files([len(numbers) for numbers in rows_by_file], weights)
     for which, numbers in enumerate(rows_by_file):
         each, more = divmod(taken[which], max(len(numbers), 1))
         once_more = random.Random(f"{seed} {which}").sample(numbers, more)  # noqa: S311 - the same each time
@@ -59,7 +59,7 @@ def mixed_epoch_shares_and_tokens(
         whole = sum(usable.get(path, 0) // times_read[path] for path in paths)
         rows.append(round(whole * done / (done + refused)) if done + refused else whole)
         sums.append((max(done, 1), gone, epoch))
-    taken = epoch_rows_by_weight(rows, question["weights"])
+    taken = epoch_row_counts_of_files(rows, question["weights"])
     for at, named in enumerate(question["files"]):
         done, gone, epoch = sums[at]
         tokens += taken[at] * epoch / done

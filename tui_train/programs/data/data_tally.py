@@ -35,14 +35,14 @@ class JudgedRow(NamedTuple):
     row: DataRow
     why: str
     value: dict[str, Any]
-    name: str = ""
+    format_name: str = ""
     chat: bool = False
     text: bytes = b""
 
 
 def judge_row(row: DataRow, *, only_prompts: bool) -> JudgedRow:
     """Return what a row is, and whether it can be learned from; `only_prompts` as in format_name_of_row."""
-    row = images.with_images_of_row(row)
+    row = images.row_with_images_as_texts(row)
     if row.value is None:
         return JudgedRow(row, row.why, {})
     try:

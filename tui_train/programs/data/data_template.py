@@ -15,7 +15,9 @@ from data_rows import MAX_ROW_BYTES
 
 _GENERATION_TAG_PATTERN = re.compile(r"\{%-?\s*generation\s*-?%\}")
 # Parts of the names of all files that a tokenizer is made of; some have only their configuration.
-_TOKENIZER_NAME_PATTERN = re.compile("token|vocab|merges|spm|spiece|sentencepiece|bpe|tekken|[.]model$", re.IGNORECASE)
+_TOKENIZER_FILE_NAME_PATTERN = re.compile(
+    "token|vocab|merges|spm|spiece|sentencepiece|bpe|tekken|[.]model$", re.IGNORECASE
+)
 
 
 # As TRL says, which ends without it.
@@ -57,11 +59,11 @@ def load_tokenizer(model: str, revision: str = "", chat_template: str = "") -> A
     """
     from transformers import AutoTokenizer
 
-    tokenizer = AutoTokenizer.from_pretrained(model, **load_options(revision))
+    tokenizer = AutoTokenizer.from_pretrained(model, **from_pretrained_options(revision))
     if chat_template.endswith((".jinja", ".j2")) and Path(chat_template).is_file():
         tokenizer.chat_template = Path(chat_template).read_text("utf-8")
     elif chat_template:
-        other = AutoTokenizer.from_pretrained(chat_template, **load_options(""))
+        other = AutoTokenizer.from_pretrained(chat_template, **from_pretrained_options(""))
         tokenizer.add_tokens([token for token in other.added_tokens_decoder.values() if token.special])
         tokenizer.chat_template, tokenizer.eos_token = other.chat_template, other.eos_token
     return tokenizer
@@ -73,10 +75,10 @@ def has_tokenizer_file(folder: str) -> bool:
         names = [path.name for path in Path(folder).iterdir()]
     except OSError:
         return True
-    return any(map(_TOKENIZER_NAME_PATTERN.search, names))
+    return any(map(_TOKENIZER_FILE_NAME_PATTERN.search, names))
 
 
-def load_options(revision: str) -> dict[str, Any]:
+def from_pretrained_options(revision: str) -> dict[str, Any]:
     """Return how a tokenizer or processor is loaded: from this machine, without code of the model's."""
     return {"revision": revision or "main", "local_files_only": True, "trust_remote_code": False}
 
@@ -88,7 +90,7 @@ def max_tokens_of_model(tokenizer: Any, model: str, revision: str = "") -> int:
     with contextlib.suppress(Exception):
         from transformers import AutoConfig
 
-        config = AutoConfig.from_pretrained(model, **load_options(revision))
+        config = AutoConfig.from_pretrained(model, **from_pretrained_options(revision))
         numbers.append(getattr(config.get_text_config(), "max_position_embeddings", None))
     return min((number for number in numbers if isinstance(number, int) and 0 < number < 10**8), default=0)
 
@@ -98,7 +100,7 @@ def sees_images(model: str, revision: str = "") -> bool:
     with contextlib.suppress(Exception):
         from transformers import AutoConfig
 
-        return hasattr(AutoConfig.from_pretrained(model, **load_options(revision)), "vision_config")
+        return hasattr(AutoConfig.from_pretrained(model, **from_pretrained_options(revision)), "vision_config")
     return False
 
 
@@ -167,11 +169,11 @@ def marking_of_learned_answers(
     answers: AnswerMarking, format_name: str, *, answers_only: bool | None
 ) -> AnswerMarking | None:
     """Return how the answers are marked where they alone are learned (None: by default), None where all is learned."""
-    alone = are_answers_learned_by_default(answers, format_name) if answers_only is None else answers_only
+    alone = learns_only_answers_by_default(answers, format_name) if answers_only is None else answers_only
     return answers if alone and answers.possible else None
 
 
-def are_answers_learned_by_default(answers: AnswerMarking, format_name: str) -> bool:
+def learns_only_answers_by_default(answers: AnswerMarking, format_name: str) -> bool:
     """Return whether answers alone are learned where nothing else is chosen: those of chats, with their end."""
     return format_name in {"messages", "sharegpt"} and answers.possible and not answers.caution
 
@@ -195,7 +197,7 @@ def encode_row(
 
 
 def _encode_texts_of_row(tokenizer: Any, row: dict[str, Any], marking: AnswerMarking | None) -> list[EncodedSequence]:
-    more = template_variables(row, marking)
+    more = apply_chat_template_options(row, marking)
     mask = marking is not None and marking.possible
     if "messages" in row:
         return [_encode_messages(tokenizer, row["messages"], more, mask=mask)]
@@ -214,7 +216,7 @@ def template_refusal(tokenizer: Any, row: dict[str, Any], *, marking: AnswerMark
 
     BoundError where it takes too much memory or time.
     """
-    more = template_variables(row, marking)
+    more = apply_chat_template_options(row, marking)
     try:
         for messages in _conversations_of_row(row):
             check_messages_render(tokenizer, messages, more)
@@ -227,10 +229,10 @@ def template_refusal(tokenizer: Any, row: dict[str, Any], *, marking: AnswerMark
     return ""
 
 
-def check_messages_render(tokenizer: Any, messages: Any, template_variables: dict[str, Any]) -> None:
+def check_messages_render(tokenizer: Any, messages: Any, apply_chat_template_options: dict[str, Any]) -> None:
     """Render messages as text within bounds, before a text of any length is given to the tokenizer."""
     with bounds.limit_memory_and_time():
-        text = tokenizer.apply_chat_template(messages, tokenize=False, **template_variables)
+        text = tokenizer.apply_chat_template(messages, tokenize=False, **apply_chat_template_options)
     if len(text) > MAX_ROW_BYTES:
         raise bounds.BoundError(f"it makes a text of more than {MAX_ROW_BYTES >> 20} MiB")
 
@@ -242,8 +244,8 @@ def _conversations_of_row(row: dict[str, Any]) -> list[Any]:
     return [[*row["prompt"], *answer] for answer in answers]
 
 
-def template_variables(row: dict[str, Any], marking: AnswerMarking | None = None) -> dict[str, Any]:
-    """Return what a template is given besides messages."""
+def apply_chat_template_options(row: dict[str, Any], marking: AnswerMarking | None = None) -> dict[str, Any]:
+    """Return the arguments of apply_chat_template besides messages: tools, variables, and a marked template."""
     more = dict(row.get("chat_template_kwargs") or {})
     if row.get("tools"):
         more["tools"] = row["tools"]
@@ -263,12 +265,12 @@ def _encode_prompt(tokenizer: Any, prompt: Any) -> EncodedSequence:
 
 
 def _encode_answer(
-    tokenizer: Any, prompt: Any, answer: Any, template_variables: dict[str, Any], *, mask: bool
+    tokenizer: Any, prompt: Any, answer: Any, apply_chat_template_options: dict[str, Any], *, mask: bool
 ) -> EncodedSequence:
     if isinstance(answer, list):
-        sequence = _encode_messages(tokenizer, [*prompt, *answer], template_variables, mask=mask)
+        sequence = _encode_messages(tokenizer, [*prompt, *answer], apply_chat_template_options, mask=mask)
         prompt_ids = (
-            _encode_messages(tokenizer, prompt, {**template_variables, "add_generation_prompt": True}).ids
+            _encode_messages(tokenizer, prompt, {**apply_chat_template_options, "add_generation_prompt": True}).ids
             if prompt
             else []
         )
@@ -295,11 +297,11 @@ def _encode_plain_text(tokenizer: Any, text: str) -> list[int]:
 
 
 def _encode_messages(
-    tokenizer: Any, messages: Any, template_variables: dict[str, Any], *, mask: bool = False
+    tokenizer: Any, messages: Any, apply_chat_template_options: dict[str, Any], *, mask: bool = False
 ) -> EncodedSequence:
-    check_messages_render(tokenizer, messages, template_variables)
+    check_messages_render(tokenizer, messages, apply_chat_template_options)
     made = tokenizer.apply_chat_template(
-        messages, tokenize=True, return_dict=True, return_assistant_tokens_mask=mask, **template_variables
+        messages, tokenize=True, return_dict=True, return_assistant_tokens_mask=mask, **apply_chat_template_options
     )
     ids = list(made["input_ids"])
     learned = [bool(mark) for mark in made["assistant_masks"]] if mask else [True] * len(ids)

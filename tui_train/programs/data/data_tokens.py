@@ -85,7 +85,7 @@ def _length_histogram(ordered: list[int]) -> list[int]:
     return counts
 
 
-def tally_token_lengths(
+def tally_token_lengths_and_refusals(
     encoder: template.RowEncoder, rows: list[KeptRow], problems: ProblemTally, question: dict[str, Any]
 ) -> tuple[TokenLengthTally, int, str]:
     """Return the lengths of rows, how many the template refused, and what it said of the first of them."""
@@ -133,10 +133,10 @@ def sample_as_model_reads_it(
             pieces.append(["\n\n", "read"])
         pieces += _split_by_state(encoder.tokenizer, shown_ids, states, first)
     tokens = max(len(sequence.ids) for sequence in sequences)
-    return _sample(row, pieces, tokens, sum(sequences[0].learned))
+    return _shortened_sample(row, pieces, tokens, sum(sequences[0].learned))
 
 
-def _sample(row: KeptRow, pieces: list[_TextAndState], tokens: int = 0, learned: int = 0) -> dict[str, Any]:
+def _shortened_sample(row: KeptRow, pieces: list[_TextAndState], tokens: int = 0, learned: int = 0) -> dict[str, Any]:
     """Return a sample whose pieces are cut where they are too long to be shown."""
     left, shown = _MAX_SHOWN_CHARACTERS, []
     for text, state in pieces:
@@ -160,7 +160,7 @@ def _without_repeated_image_tokens(
     """Return tokens and their states with one token for each image, which is all that is shown of it."""
     if encoder.image_tokens is None:
         return ids, states
-    kept = [at for at in range(len(ids)) if not encoder.image_tokens.is_repeated(ids, at)]
+    kept = [at for at in range(len(ids)) if not encoder.image_tokens.is_repeated_image_token(ids, at)]
     return [ids[at] for at in kept], [states[at] for at in kept]
 
 
@@ -201,4 +201,4 @@ def sample_without_tokenizer(row: KeptRow, *, answers_only: bool) -> dict[str, A
             if name == "messages" and answers_only and turn["role"] != "assistant":
                 state = "read"
             pieces.append([f"{turn['role']}: {text}\n", state])
-    return _sample(row, pieces)
+    return _shortened_sample(row, pieces)

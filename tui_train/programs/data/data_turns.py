@@ -18,7 +18,7 @@ _TEST_TURNS = [
 ]
 
 
-class TurnEnds(NamedTuple):
+class TurnEndTokens(NamedTuple):
     """The token that ends a turn, the tokenizer's end, and the one to pass to TRL; empty for none."""
 
     turn: str = ""
@@ -26,13 +26,13 @@ class TurnEnds(NamedTuple):
     passed: str = ""
 
 
-def find_turn_ends(tokenizer: Any, model: str, revision: str = "") -> TurnEnds:
+def find_turn_end_tokens(tokenizer: Any, model: str, revision: str = "") -> TurnEndTokens:
     """Return how turns of a model end: by its tokenizer's template, its tokenizer and its generation_config.json."""
     turn, eos = turn_end_token(tokenizer), tokenizer.eos_token or ""
-    return TurnEnds(turn, eos, end_token_to_pass(turn, eos, _generation_stop_tokens(tokenizer, model, revision)))
+    return TurnEndTokens(turn, eos, end_token_to_pass(turn, eos, _generation_stop_tokens(tokenizer, model, revision)))
 
 
-def turn_end_sentence(ends: TurnEnds) -> str:
+def turn_end_sentence(ends: TurnEndTokens) -> str:
     """Return what is passed as the end, and why."""
     own = f"the tokenizer's end is {ends.eos}" if ends.eos else "the tokenizer has no end"
     return f"turns end with {ends.turn}, {own}: it is passed as the end token"

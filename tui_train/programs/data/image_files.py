@@ -22,7 +22,7 @@ def main(*names: str) -> None:
     for name in names:
         with suppress(rows.UnreadableError):
             for path in rows.data_files_at(name):
-                for row in map(images.with_images_of_row, rows.read_rows(path)):
+                for row in map(images.row_with_images_as_texts, rows.read_rows(path)):
                     named = (row.value or {}).get("images")
                     for source in named if isinstance(named, list) else ():
                         if isinstance(source, str) and source.startswith("/") and source not in seen:

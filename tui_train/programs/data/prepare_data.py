@@ -36,7 +36,7 @@ from data_formats import METHODS_OF_PROMPTS
 
 _BAD_DATA_EXIT_CODE = 65
 _CANNOT_WRITE_EXIT_CODE = 73
-_FORMATS_WITH_PROMPT = ("prompt_completion", "alpaca")
+_FORMATS_LEARNING_ONLY_ANSWERS = ("prompt_completion", "alpaca")
 _CHAT_FORMATS = ("messages", "sharegpt")
 # In the folder of the data, for the training to find.
 ANSWERS_MARKED_FILE_NAME = ".answers"
@@ -109,7 +109,7 @@ def write_prepared_data(options: argparse.Namespace, folder: Path) -> None:
     only_prompts = options.method in METHODS_OF_PROMPTS
     chosen = choose_rows(options.files, chat_template, only_prompts=only_prompts)
     if options.marked_answers:
-        _refuse_unmarked_answers(*chosen.format)
+        _refuse_format_unfit_for_marking(*chosen.format)
     if options.length and options.model:
         _refuse_too_many_truncated_rows(chosen, chat_template, options)
         chosen = chat_template.without_long_rows(chosen, options.length)
@@ -119,25 +119,25 @@ def write_prepared_data(options: argparse.Namespace, folder: Path) -> None:
     if options.share > 0 and not (options.validation or wanted):
         raise DataError("one row cannot be split into training and evaluation: name validation data")
     held_out = set(shares.sample(range(usable), wanted))
-    written = ImageWriting(options.max_pixels)
+    written = ImagePreparation(options.max_pixels)
     mixed = Path(os.devnull) if options.weights else folder / TRAIN_FILE_NAME
     with mixed.open("w", encoding="utf-8") as train, _open_if_any_rows(folder / TEST_FILE_NAME, wanted) as test:
         for number, row in enumerate(chosen.rows()):
-            (test if number in held_out else train).write(_json_line(written.row(row)))
+            (test if number in held_out else train).write(_json_line(written.row_with_trainable_images(row)))
     _print_changes_and_problems(chosen)
     if options.weights:
-        _write_training_rows(chosen, held_out, options, folder / TRAIN_FILE_NAME, written)
+        _write_weighted_training_rows(chosen, held_out, options, folder / TRAIN_FILE_NAME, written)
     evaluated = wanted
     if options.validation:
         evaluated = _write_validation_rows(options, chosen, chat_template, folder / TEST_FILE_NAME)
     if chosen.has_images:
-        print_data_line(f"{chosen.tally.formats[chosen.format].image_count:,} images" + written.smaller_text())
+        print_data_line(f"{chosen.tally.formats[chosen.format].image_count:,} images" + written.smaller_images_text())
     print_data_line(f"{usable - wanted:,} rows to train on" + (f", {evaluated:,} for evaluations" if evaluated else ""))
     if not options.keep_end:
-        _record_turn_ends(chat_template.turn_ends(), folder)
+        _record_turn_end_token(chat_template.turn_end_tokens(), folder)
     if options.find_answers:
         _record_if_answers_marked(chat_template, chosen.format, folder)
-    record = {path: _size_and_newest_change(path) for path in (*options.files, *options.validation)}
+    record = {path: _newest_mtime_and_size(path) for path in (*options.files, *options.validation)}
     (folder / ".made").write_text(json.dumps(record), encoding="utf-8")
 
 
@@ -168,13 +168,13 @@ def _refuse_too_many_truncated_rows(
     raise DataError(f"{words}: {remedy}")
 
 
-class ImageWriting:
+class ImagePreparation:
     """The images of rows as they are written, and how many of them are made smaller."""
 
     def __init__(self, max_pixels: int) -> None:
         self._max_pixels, self._smaller = max_pixels, 0
 
-    def row(self, row: dict[str, Any]) -> dict[str, Any]:
+    def row_with_trainable_images(self, row: dict[str, Any]) -> dict[str, Any]:
         """Return a row with images that the training can read."""
         if not row.get("images"):
             return row
@@ -182,7 +182,7 @@ class ImageWriting:
         self._smaller += smaller
         return made
 
-    def smaller_text(self) -> str:
+    def smaller_images_text(self) -> str:
         """Return how many were made smaller, in words that go on; empty for none."""
         return f", {self._smaller:,} of them made smaller (data.max_pixels)" if self._smaller else ""
 
@@ -197,24 +197,24 @@ def _record_if_answers_marked(chat_template: ChatTemplate, main_format: tuple[st
         print_data_line("the users' words are learned too: the chat template does not mark answers with their end")
 
 
-def _record_turn_ends(ends: turns.TurnEnds, folder: Path) -> None:
+def _record_turn_end_token(ends: turns.TurnEndTokens, folder: Path) -> None:
     """Say with which token turns end where the model would not stop at it, and keep that for the training."""
     if ends.passed:
         print_data_line(turns.turn_end_sentence(ends))
         (folder / turns.TURN_END_FILE_NAME).write_text(ends.passed, encoding="utf-8")
 
 
-def _refuse_unmarked_answers(name: str, chat: bool) -> None:
+def _refuse_format_unfit_for_marking(name: str, chat: bool) -> None:
     """Raise DataError for data of which TRL cannot learn the answers alone by the marks of a chat template."""
-    if name in _FORMATS_WITH_PROMPT:
+    if name in _FORMATS_LEARNING_ONLY_ANSWERS:
         why = f"the data is {name.replace('_', ' + ')}, of which only answers are learned anyway"
         raise DataError(f"{why}: unset finetune.answers_only")
     if not chat:
         raise DataError(f"the data is {name}, which has no answers to mark: unset finetune.answers_only")
 
 
-def _write_training_rows(
-    chosen: ChosenRows, held_out: set[int], options: argparse.Namespace, path: Path, written: ImageWriting
+def _write_weighted_training_rows(
+    chosen: ChosenRows, held_out: set[int], options: argparse.Namespace, path: Path, written: ImagePreparation
 ) -> None:
     """Write the rows to train on so that each file has its share of them, and say what that is."""
     counts = [sum(1 for _ in source_and_trl_rows([named], chosen.format)) for named in options.files]
@@ -229,10 +229,10 @@ def _write_training_rows(
     for named, rows_of_it, weight in zip(options.files, given, options.weights, strict=True):
         if weight and not rows_of_it:
             raise DataError(f"{named} has a weight but no usable row: leave it out, or give it the weight 0")
-    taken = mixture.set_row_times_by_weight(times, counts, options.weights, options.seed)
+    taken = mixture.set_row_repeats_by_weight(times, counts, options.weights, options.seed)
     with path.open("w", encoding="utf-8") as train:
         for row in chosen.repeated_rows(times, counts):
-            train.write(_json_line(written.row(row)))
+            train.write(_json_line(written.row_with_trainable_images(row)))
     for named, rows_of_it, now in zip(options.files, given, taken, strict=True):
         print_data_line(f"{named}: {rows_of_it:,} rows, {now:,} in an epoch ({now / sum(taken):.1%})")
 
@@ -265,10 +265,10 @@ def _write_validation_rows(
         raise DataError(f"only the {with_images} data has images: use both with images, or both without")
     if options.length and chosen.has_images:
         chosen = chat_template.without_long_rows(chosen, options.length)
-    written = ImageWriting(options.max_pixels)
+    written = ImagePreparation(options.max_pixels)
     with path.open("w", encoding="utf-8") as test:
         for row in chosen.rows():
-            test.write(_json_line(written.row(row)))
+            test.write(_json_line(written.row_with_trainable_images(row)))
     _print_changes_and_problems(chosen)
     return chosen.usable_count()
 
@@ -286,7 +286,7 @@ def _print_changes_and_problems(chosen: ChosenRows) -> None:
         print_data_line(f"{left_out:,} of {tally.rows:,} rows are left out{by_template}")
 
 
-def _size_and_newest_change(path: str) -> list[float]:
+def _newest_mtime_and_size(path: str) -> list[float]:
     """Return by what a file is known to be the same: newest change and size, of a folder those of its files."""
     states = [Path(file).stat() for file in rows.data_files_at(path)]
     return [max(state.st_mtime for state in states), sum(state.st_size for state in states)]
@@ -296,7 +296,7 @@ def _data_changed_text(into: Path, files: list[str]) -> str:
     """Return in words that data has changed since the folder was made, empty where it has not."""
     try:
         made = json.loads((into / ".made").read_text("utf-8"))
-        changed = [path for path in files if made.get(path) != _size_and_newest_change(path)]
+        changed = [path for path in files if made.get(path) != _newest_mtime_and_size(path)]
     except (OSError, ValueError, AttributeError, rows.UnreadableError):
         return ""
     return f": it was made before {', '.join(changed)} changed" if changed else ""

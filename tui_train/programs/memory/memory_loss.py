@@ -17,7 +17,7 @@ LOGITS_TRAITS_BY_LOSS = {
 }
 
 # Tokens and words of TRL's tiles since 1.15, and tokens of its parts before.
-TILE_TOKENS_AND_WORDS = (4096, 32768)
+TILE_TOKENS_AND_VOCABULARY = (4096, 32768)
 TOKENS_PER_LOSS_PART = 256
 
 
@@ -72,9 +72,9 @@ class TiledLossAllocations(torch.autograd.Function):
         grads = [torch.zeros_like(hidden, dtype=torch.float32)]
         grads += [torch.zeros_like(weight, dtype=torch.float32)] if weight.requires_grad else []
         held = [_tile_tensors(hidden, weight, ctx.dtype)]
-        if len(hidden) > TILE_TOKENS_AND_WORDS[0] or len(weight) > TILE_TOKENS_AND_WORDS[1]:
+        if len(hidden) > TILE_TOKENS_AND_VOCABULARY[0] or len(weight) > TILE_TOKENS_AND_VOCABULARY[1]:
             # The words of one tile are still there when those of the next are cast.
-            held.append(weight[: TILE_TOKENS_AND_WORDS[1]].to(ctx.dtype))
+            held.append(weight[: TILE_TOKENS_AND_VOCABULARY[1]].to(ctx.dtype))
         given = [grad.to(x.dtype) for grad, x in zip(grads, (hidden, weight), strict=False)]
         del held
         return given[0], given[1] if len(given) > 1 else None, None
@@ -82,7 +82,7 @@ class TiledLossAllocations(torch.autograd.Function):
 
 def _tile_tensors(hidden: Any, weight: Any, dtype: Any) -> tuple[Any, ...]:
     """Return what works on one tile: its logits, its tokens and its words."""
-    tokens, words = min(len(hidden), TILE_TOKENS_AND_WORDS[0]), TILE_TOKENS_AND_WORDS[1]
+    tokens, words = min(len(hidden), TILE_TOKENS_AND_VOCABULARY[0]), TILE_TOKENS_AND_VOCABULARY[1]
     logits = torch.empty(tokens, words, dtype=dtype, device=hidden.device)
     return logits, hidden[:tokens].to(dtype), weight[:words].to(dtype)
 
@@ -112,7 +112,9 @@ def trainer_loss(model: Any, tokens: Any, request: dict[str, Any], device: str =
     return out["loss"]
 
 
-def loss_with_reference(model: Any, reference: Any, tokens: Any, request: dict[str, Any], device: str = "cpu") -> Any:
+def loss_with_reference_also_run(
+    model: Any, reference: Any, tokens: Any, request: dict[str, Any], device: str = "cpu"
+) -> Any:
     """Return the loss, after the `reference` model (None: there is none) was run as well."""
     loss = trainer_loss(model, tokens, request, device)
     if reference is not None:
@@ -149,11 +151,14 @@ def loss_in_parts(model: Any, tokens: Any, name: str, dtype: Any) -> Any:
     for part, wanted in zip(
         torch.split(flat, TOKENS_PER_LOSS_PART), torch.split(following, TOKENS_PER_LOSS_PART), strict=True
     ):
-        loss = loss + torch.utils.checkpoint.checkpoint(_part_loss, part, weight, wanted, use_reentrant=False)[0]
+        loss = (
+            loss
+            + torch.utils.checkpoint.checkpoint(_part_loss_and_entropy, part, weight, wanted, use_reentrant=False)[0]
+        )
     return loss
 
 
-def _part_loss(hidden: Any, weight: Any, labels: Any) -> tuple[Any, Any]:
+def _part_loss_and_entropy(hidden: Any, weight: Any, labels: Any) -> tuple[Any, Any]:
     logits = hidden.float() @ weight.float().t()
     # In fp32 as autocast has it on CUDA.
     sums = torch.nn.functional.log_softmax(logits.float(), dim=-1)

@@ -10,8 +10,8 @@ import contextlib
 from typing import Any
 
 import torch
-from memory_loss import loss_with_reference
-from memory_model import AdaptedLinear, build_model, build_preference_reference_model
+from memory_loss import loss_with_reference_also_run
+from memory_model import PackedOrAdaptedLinear, build_model, build_preference_reference_model
 from memory_trace import TRACED_PHASES, AllocationCounter, MemoryAccount
 
 
@@ -39,7 +39,7 @@ def _quantize_packed_weights(model: Any, request: dict[str, Any]) -> None:
         return lambda x: bitsandbytes.matmul_4bit(x, packed.t(), bias=bias, quant_state=state)
 
     for module in model.modules():
-        if isinstance(module, AdaptedLinear):
+        if isinstance(module, PackedOrAdaptedLinear):
             weight = torch.randn(module.shape, dtype=module.compute, device=module.packed.device) / 50
             module.packed = None
             packed, state = bitsandbytes.functional.quantize_4bit(
@@ -77,7 +77,7 @@ def measure_memory(request: dict[str, Any]) -> dict[str, Any]:
         for _ in range(2):
             account.phase = "forward"
             tokens = torch.randint(0, model.config.vocab_size, shape, device=device)
-            loss = loss_with_reference(model, frozen_reference, tokens, request, device)
+            loss = loss_with_reference_also_run(model, frozen_reference, tokens, request, device)
             record_peak("forward")
             account.phase = "backward"
             loss.backward()

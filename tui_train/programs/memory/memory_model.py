@@ -54,7 +54,7 @@ class InputKeepingKernel(torch.autograd.Function):
         return tuple(torch.empty_like(tensor) for tensor in ctx.saved_tensors)
 
 
-class UnpackedLinear(torch.autograd.Function):
+class UnpackingLinear(torch.autograd.Function):
     """As bitsandbytes' MatMul4Bit: unpacks for each use and keeps only what is packed."""
 
     @staticmethod
@@ -68,7 +68,7 @@ class UnpackedLinear(torch.autograd.Function):
         return grad @ torch.empty(ctx.shape, dtype=grad.dtype, device=grad.device), None, None, None
 
 
-class AdaptedLinear(torch.nn.Module):
+class PackedOrAdaptedLinear(torch.nn.Module):
     """A frozen linear layer, packed or not, with or without LoRA beside it, as PEFT's is."""
 
     def __init__(self, base: Any, request: dict[str, Any], *, is_target: bool) -> None:
@@ -93,7 +93,7 @@ class AdaptedLinear(torch.nn.Module):
 
     def packed_product(self, x: Any) -> Any:
         """Return the product with the packed weights, for which bytes stand."""
-        return _unpacked_linear(x, self.packed, self.shape, self.bias)
+        return _unpacking_linear(x, self.packed, self.shape, self.bias)
 
     def forward(self, x: Any) -> Any:
         if hasattr(self, "packed"):
@@ -110,7 +110,7 @@ class AdaptedLinear(torch.nn.Module):
 _flash_attention: Any = FlashAttention.apply
 _byte_mask_dropout: Any = ByteMaskDropout.apply
 _fused_kernel: Any = InputKeepingKernel.apply
-_unpacked_linear: Any = UnpackedLinear.apply
+_unpacking_linear: Any = UnpackingLinear.apply
 
 
 @contextlib.contextmanager
@@ -202,7 +202,7 @@ def build_model(request: dict[str, Any]) -> Any:
         for parameter in model.parameters():
             parameter.requires_grad_(False)
         if request["method"] == "lora":
-            add_adapters(model, request)
+            add_adapters_and_pack_weights(model, request)
     if request.get("kernels"):
         use_fused_kernels(model, swiglu=request["kernels"] == "liger")
     if request["checkpointing"]:
@@ -259,7 +259,7 @@ def release_layer_input_gradients(model: Any) -> None:
             del block.waits
 
 
-def add_adapters(model: Any, request: dict[str, Any]) -> None:
+def add_adapters_and_pack_weights(model: Any, request: dict[str, Any]) -> None:
     """Put LoRA's matrices beside the targets, and packed weights in place of those that are quantized."""
     head = model.get_output_embeddings()
     names = {name.rpartition(".")[2] for name, _ in model.named_modules()}
@@ -271,7 +271,7 @@ def add_adapters(model: Any, request: dict[str, Any]) -> None:
                 continue
             is_target = name in targets or not request["targets"]
             if request["packed"] or is_target:
-                setattr(module, name, AdaptedLinear(child, request, is_target=is_target))
+                setattr(module, name, PackedOrAdaptedLinear(child, request, is_target=is_target))
 
 
 def use_fused_kernels(model: Any, *, swiglu: bool) -> None:

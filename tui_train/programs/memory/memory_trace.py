@@ -11,7 +11,7 @@ import weakref
 from typing import Any
 
 import torch
-from memory_loss import loss_with_reference
+from memory_loss import loss_with_reference_also_run
 from memory_model import (
     build_model,
     build_preference_reference_model,
@@ -153,7 +153,7 @@ def trace_memory(request: dict[str, Any]) -> dict[str, Any]:
         for _ in range(2):
             account.phase = "forward"
             tokens = torch.zeros(request["micro_batch"], request["sequence_length"], dtype=torch.int64)
-            loss = loss_with_reference(model, frozen_reference, tokens, request)
+            loss = loss_with_reference_also_run(model, frozen_reference, tokens, request)
             account.phase = "backward"
             loss.backward()
             del loss

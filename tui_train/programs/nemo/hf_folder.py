@@ -19,7 +19,7 @@ class RefusedInput(Exception):
     """Problem of what was given (first argument), and what to do (second)."""
 
 
-def make_readable_copy(folder: Path, copy: Path) -> Path:
+def make_copy_for_transformers_4(folder: Path, copy: Path) -> Path:
     """Make `copy` a copy of a Hugging Face folder that transformers 4 reads, and return it."""
     copy.mkdir(parents=True)
     changed = {

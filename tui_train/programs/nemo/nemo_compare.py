@@ -28,7 +28,7 @@ def compare_logits(folder: Path, checkpoint: Path, *, has_transformer_engine: bo
     import torch
 
     with torch.inference_mode():
-        tokens, expected = _transformers_logits(folder)
+        tokens, expected = _sample_tokens_and_logits(folder)
         gc.collect()
         computed = _nemo_logits(checkpoint, tokens)
     # Either may have rows beyond its tokens.
@@ -44,7 +44,7 @@ def compare_logits(folder: Path, checkpoint: Path, *, has_transformer_engine: bo
     return share
 
 
-def _transformers_logits(folder: Path) -> tuple[Any, Any]:
+def _sample_tokens_and_logits(folder: Path) -> tuple[Any, Any]:
     """Return one sample of many different tokens, and its logits."""
     import torch
     from transformers import AutoModelForCausalLM

@@ -153,7 +153,7 @@ def convert_and_compare(direction: str, source: Path, target: Path, work_folder:
         patch_out_transformer_engine()
     if direction == "import":
         patch_in_llama3_rope_numbers()
-        folder, checkpoint = hf_folder.make_readable_copy(source, work_folder / source.name), target
+        folder, checkpoint = hf_folder.make_copy_for_transformers_4(source, work_folder / source.name), target
         llm.import_ckpt(empty_nemo_model(folder), f"hf://{folder}", output_path=target)
     else:
         folder, checkpoint = target, source

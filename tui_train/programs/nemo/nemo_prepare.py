@@ -125,7 +125,7 @@ def load_tokenizer(folder: Path) -> Any:
     with tempfile.TemporaryDirectory(prefix="tui-train-") as work:
         # What neither library changes is read where it lies.
         changes = hf_folder.has_tokenizer_unreadable_by_transformers_4(folder)
-        readable = hf_folder.make_readable_copy(folder, Path(work, folder.name)) if changes else folder
+        readable = hf_folder.make_copy_for_transformers_4(folder, Path(work, folder.name)) if changes else folder
         try:
             return AutoTokenizer.from_pretrained(str(readable), local_files_only=True, trust_remote_code=False)
         except Exception as error:  # noqa: BLE001 - whatever the library raises, there is no tokenizer

@@ -20,7 +20,7 @@ from typing import Any
 
 import result_load as load
 from chat_pictures import encode_messages_with_pictures
-from result_find import find_weights
+from result_find import request_with_found_weights
 from result_load import MessagePipe, RefusedError
 from result_models import LoadedModels, generation_options, max_tokens_of_model
 
@@ -68,7 +68,7 @@ class AnswerTextStream:
         return str(self._tokens.decode(ids, skip_special_tokens=True))
 
 
-class ChatAnswers:
+class ChatAnswerer:
     """Answers of the loaded models to prompts, sent as they are written."""
 
     def __init__(self, models: LoadedModels, messages: MessagePipe) -> None:
@@ -80,7 +80,7 @@ class ChatAnswers:
             dtype=load.weights_dtype_name(models.result),
             template=bool(models.tokenizers["result"].chat_template),
             compares=models.compares,
-            sees=models.sees,
+            sees=models.sees_images,
         )
 
     def answer(self, prompt: dict[str, Any], stop: threading.Event) -> None:
@@ -149,12 +149,12 @@ def _queue_prompts_until_input_ends(prompts: queue.Queue[dict[str, Any]], stop: 
 
 def main() -> None:
     """Load, then answer until stdin ends."""
-    messages = load.open_message_pipe()
+    messages = load.set_up_program_and_open_pipe()
     prompts: queue.Queue[dict[str, Any]] = queue.Queue()
     stop = threading.Event()
     threading.Thread(target=_queue_prompts_until_input_ends, args=(prompts, stop), daemon=True).start()
     try:
-        chat = ChatAnswers(LoadedModels(find_weights(load.read_request(), messages), messages), messages)
+        chat = ChatAnswerer(LoadedModels(request_with_found_weights(load.read_request(), messages), messages), messages)
     except Exception as error:  # noqa: BLE001 - whatever the libraries raise, who asked is told
         messages.send_refusal(error)
         return

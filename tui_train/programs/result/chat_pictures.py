@@ -22,7 +22,7 @@ def encode_messages_with_pictures(
         raise RefusedError("prompt", "the model has no chat template, which tells where a picture stands")
     sources = [source for message in messages for source in message.get("images", ())]
     for source in sources:
-        if problem := images.look_at_image(source).problem:
+        if problem := images.inspect_image_source(source).problem:
             raise RefusedError("picture", f"it {problem}")
     turns = [
         {

@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 import result_load as load
-from result_find import find_weights
+from result_find import request_with_found_weights
 from result_load import MessagePipe, RefusedError
 from result_models import LoadedModels, generation_options, max_tokens_of_model
 
@@ -46,14 +46,14 @@ def evaluate(request: dict[str, Any], messages: MessagePipe) -> None:
     answers = None if request["by"] == "loss" else _AnswerScorer(request)
     score: _Scorer | None = answers
     chosen, numbers = None, set[int]()
-    for side, models, name in loaded_sides(find_weights(request, messages), messages):
+    for side, models, name in loaded_sides(request_with_found_weights(request, messages), messages):
         with models.using(name) as (model, tokenizer):
             if chosen is None:
                 only_prompts = answers is not None and answers.reward is not None
                 chosen, marking = _usable_rows_and_marking(request, tokenizer, only_prompts=only_prompts)
                 # Of KTO's rows, those with a bad answer have nothing to be likened to.
                 usable = [at for at, row in enumerate(chosen.rows()) if row.get("label") is not False]
-                numbers = _some_of(usable, request["count"], request["seed"])
+                numbers = _sampled_row_numbers(usable, request["count"], request["seed"])
                 learned = _count_rows_in_training_data(
                     request["learned"],
                     (row for at, row in enumerate(chosen.rows()) if at in numbers),
@@ -125,7 +125,7 @@ def _usable_rows_and_marking(
     marking = template.find_answer_marking(tokenizer, name, chat=chat)
     alone = request["answers_only"]
     if alone is None:
-        alone = template.are_answers_learned_by_default(marking, name)
+        alone = template.learns_only_answers_by_default(marking, name)
     return chosen, marking if alone and marking.possible else None
 
 
@@ -156,7 +156,7 @@ def _row_key(row: dict[str, Any]) -> str:
     return json.dumps(row, sort_keys=True, default=str)
 
 
-def _some_of(usable: list[int], count: int, seed: int) -> set[int]:
+def _sampled_row_numbers(usable: list[int], count: int, seed: int) -> set[int]:
     return set(random.Random(seed).sample(usable, count) if 0 < count < len(usable) else usable)  # noqa: S311
 
 
@@ -184,13 +184,13 @@ class _LossScorer:
         except Exception as error:  # noqa: BLE001 - a template is a program of the model's
             raise RefusedError("data", f"row {row_number}: {template.first_line_of_error(error)}") from None
         limit = min(filter(None, (self._length, max_tokens_of_model(model))), default=0)
-        sums = [_log_probability(model, sequence, limit) for sequence in sequences]
+        sums = [_log_probability_and_count(model, sequence, limit) for sequence in sequences]
         if len(sums) == 1:
             return {"score": sums[0][0], "tokens": sums[0][1]}
         return {"score": sums[0][0] - sums[1][0], "tokens": sums[0][1] + sums[1][1], "pair": True}
 
 
-def _log_probability(model: Any, sequence: template.EncodedSequence, limit: int) -> tuple[float, int]:
+def _log_probability_and_count(model: Any, sequence: template.EncodedSequence, limit: int) -> tuple[float, int]:
     """Return the summed log-probability of the learned tokens of a sequence, and how many they are."""
     import torch
 
@@ -217,7 +217,7 @@ class _AnswerScorer:
     def __init__(self, request: dict[str, Any]) -> None:
         self._max_tokens = request["tokens"]
         self._grade = _GRADER_BY_KIND[request["by"]](request)
-        self.reward = self._grade if _is_reward(self._grade) else None
+        self.reward = self._grade if _has_reward_signature(self._grade) else None
 
     def __call__(self, model: Any, tokenizer: Any, row: dict[str, Any], row_number: int) -> dict[str, Any]:
         if self.reward and "prompt" in row:
@@ -225,7 +225,7 @@ class _AnswerScorer:
         else:
             prompt, expected = prompt_and_expected_answer(row, row_number)
         try:
-            inputs = _encoded_prompt(tokenizer, prompt, model.device, template.template_variables(row))
+            inputs = _encoded_prompt(tokenizer, prompt, model.device, template.apply_chat_template_options(row))
         except Exception as error:  # noqa: BLE001 - a template is a program of the model's
             raise RefusedError("data", f"row {row_number}: {template.first_line_of_error(error)}") from None
         length, limit = inputs["input_ids"].shape[-1], max_tokens_of_model(model)
@@ -238,7 +238,7 @@ class _AnswerScorer:
             graded = (
                 self._reward_of(row, prompt, answer, made.tolist())
                 if self.reward
-                else self._grade(_prompt_text(prompt), answer, expected)
+                else self._grade(_last_message_text(prompt), answer, expected)
             )
             score = math.nan if graded is None else float(graded)
         except RefusedError:
@@ -274,14 +274,14 @@ def _encoded_prompt(tokenizer: Any, prompt: Any, device: Any, more: dict[str, An
     return {name: made[name].to(device) for name in ("input_ids", "attention_mask")}
 
 
-def _prompt_text(prompt: Any) -> str:
+def _last_message_text(prompt: Any) -> str:
     return prompt if isinstance(prompt, str) else str(prompt[-1].get("content") or "")
 
 
 _Grader = Callable[..., Any]
 
 
-def _is_reward(grade: _Grader) -> bool:
+def _has_reward_signature(grade: _Grader) -> bool:
     try:
         taken = inspect.signature(grade)
     except (TypeError, ValueError):
@@ -331,7 +331,10 @@ def _sample_texts(row: dict[str, Any]) -> dict[str, str]:
         prompt, expected = prompt_and_expected_answer(row, 0)
     except RefusedError:
         return {}
-    return {"prompt": _prompt_text(prompt)[:_MAX_SAMPLE_CHARACTERS], "expected": expected[:_MAX_SAMPLE_CHARACTERS]}
+    return {
+        "prompt": _last_message_text(prompt)[:_MAX_SAMPLE_CHARACTERS],
+        "expected": expected[:_MAX_SAMPLE_CHARACTERS],
+    }
 
 
 if __name__ == "__main__":

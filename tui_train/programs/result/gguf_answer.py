@@ -22,10 +22,10 @@ _CONTEXT_TOKENS = 512
 
 def compare_answer(server: str, file: str, folder: str, tokenizer: Any, *, trusted: bool) -> str:
     """Return in one sentence whether llama-server reads a prompt and answers it as the model in a folder does."""
-    ids, own, ends = _answer_of_model(folder, tokenizer, trusted=trusted)
+    ids, own, ends = _prompt_answer_and_end_ids(folder, tokenizer, trusted=trusted)
     try:
         with _running_server(server, file) as address:
-            read = _count_prompt_tokens(address, chat=bool(tokenizer.chat_template))
+            read = _query_prompt_token_count(address, chat=bool(tokenizer.chat_template))
             asked = {"prompt": ids, "temperature": 0, "n_predict": _ANSWER_TOKENS, "return_tokens": True}
             answer = [int(number) for number in _ask(f"{address}/completion", asked)["tokens"]]
     except (OSError, ValueError, LookupError, TypeError) as error:
@@ -42,7 +42,7 @@ def compare_answer(server: str, file: str, folder: str, tokenizer: Any, *, trust
     return f"llama-server reads a prompt as the model does, and answers otherwise after {alike} of {len(own)} tokens."
 
 
-def _count_prompt_tokens(address: str, *, chat: bool) -> int:
+def _query_prompt_token_count(address: str, *, chat: bool) -> int:
     """Return how many tokens the server makes of the prompt, in a chat or as plain text."""
     messages = [{"role": "user", "content": _PROMPT}]
     asked: dict[str, Any] = {"messages": messages} if chat else {"prompt": _PROMPT}
@@ -50,7 +50,7 @@ def _count_prompt_tokens(address: str, *, chat: bool) -> int:
     return int(told["usage"]["prompt_tokens"])
 
 
-def _answer_of_model(folder: str, tokenizer: Any, *, trusted: bool) -> tuple[list[int], list[int], list[int]]:
+def _prompt_answer_and_end_ids(folder: str, tokenizer: Any, *, trusted: bool) -> tuple[list[int], list[int], list[int]]:
     """Return the tokens of the prompt for a model, of its greedy answer, and those that end one."""
     import torch
 

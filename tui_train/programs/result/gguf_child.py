@@ -34,7 +34,7 @@ def export(request: dict[str, Any], messages: MessagePipe) -> None:
     messages.send("step", what="converting", of=request["folder"])
     unquantized = request["file"] + ".unquantized" if request["quantizer"] else request["file"]
     _convert(request, unquantized)
-    _set_begin_token(request, unquantized, adds=load.begins_with_token(tokenizer))
+    _set_adds_begin_token(request, unquantized, adds=load.puts_bos_before_texts(tokenizer))
     if request["quantizer"]:
         messages.send("step", what="quantizing", of=request["file"])
         _quantize(request, unquantized)
@@ -83,7 +83,7 @@ def _converter_error(lines: list[str]) -> RefusedError:
     return RefusedError("converter", last)
 
 
-def _set_begin_token(request: dict[str, Any], file: str, *, adds: bool) -> None:
+def _set_adds_begin_token(request: dict[str, Any], file: str, *, adds: bool) -> None:
     """Have a file say whether a text gets the token that begins one: as it did in the training, once or never.
 
     A template that writes it itself is no second one: llama.cpp takes it away where the file adds it. A file that does

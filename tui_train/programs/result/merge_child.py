@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import result_load as load
-from result_find import find_weights
+from result_find import request_with_found_weights
 from result_load import MessagePipe, RefusedError
 
 # The difference that a logit may have, as a share of the largest one: an adapter computes in float32 beside its base,
@@ -27,7 +27,7 @@ _DISK_BYTES_LEFT_FREE = 64 << 20
 
 def merge_adapter(request: dict[str, Any], messages: MessagePipe) -> bool:
     """Write the merged model, and return whether it answers like the adapter."""
-    request = find_weights(request, messages)
+    request = request_with_found_weights(request, messages)
     if not request.get("adapter", True):
         raise RefusedError("full", request["folder"])
     adapter, into, trusted = request["folder"], request["into"], request["trusted"]
@@ -43,9 +43,9 @@ def merge_adapter(request: dict[str, Any], messages: MessagePipe) -> bool:
     model = load.add_adapter(load.load_model(base, "cpu", labels, trusted=trusted), adapter, len(tokenizer))
     if not hasattr(model.base_model, "merge_and_unload"):
         raise RefusedError("failed", f"an adapter of the kind {model.peft_type} has nothing to merge")
-    with_adapter = _test_logits(model, tokenizer)
+    with_adapter = _logits_of_test_prompt(model, tokenizer)
     with model.disable_adapter():
-        without = _test_logits(model, tokenizer)
+        without = _logits_of_test_prompt(model, tokenizer)
     messages.send("step", what="merging", of=adapter)
     merged = model.merge_and_unload(safe_merge=True)
     _copy_end_tokens(merged, adapter)
@@ -57,7 +57,7 @@ def merge_adapter(request: dict[str, Any], messages: MessagePipe) -> bool:
     dtype = load.weights_dtype_name(merged)
     del model, merged
     messages.send("step", what="checking", of=into)
-    written = _test_logits(load.load_model(into, "cpu", labels, trusted=trusted), tokenizer)
+    written = _logits_of_test_prompt(load.load_model(into, "cpu", labels, trusted=trusted), tokenizer)
     largest = float(with_adapter.abs().max()) or 1.0
     difference = float((written - with_adapter).abs().max()) / largest
     change = float((without - with_adapter).abs().max()) / largest
@@ -105,7 +105,7 @@ def _is_head_weight(name: str) -> bool:
     return "score" in name or "classifier" in name
 
 
-def _test_logits(model: Any, tokenizer: Any) -> Any:
+def _logits_of_test_prompt(model: Any, tokenizer: Any) -> Any:
     """Return a model's logits for a short prompt, in float32."""
     import torch
 

@@ -158,7 +158,7 @@ def _hub_refusal(error: BaseException) -> RefusedError:
         return error
     if type(error).__name__ == "OfflineModeIsEnabled":
         return RefusedError("offline", "HF_HUB_OFFLINE is set")
-    for cause in _causes(error):
+    for cause in _error_and_causes(error):
         status = getattr(getattr(cause, "response", None), "status_code", None)
         if isinstance(status, int):
             return RefusedError(_KIND_BY_STATUS.get(status, "upload"), _answer_text(cause, status))
@@ -169,7 +169,7 @@ def _hub_refusal(error: BaseException) -> RefusedError:
     return RefusedError("upload", f"{type(error).__name__}: {load.first_nonblank_line(error)}")
 
 
-def _causes(error: BaseException) -> list[BaseException]:
+def _error_and_causes(error: BaseException) -> list[BaseException]:
     """Return an error and what it came of, the first cause last."""
     chain = [error]
     while (cause := chain[-1].__cause__ or chain[-1].__context__) and cause not in chain:
@@ -196,7 +196,7 @@ def _without_token(text: str) -> str:
 
 def main() -> None:
     """Publish, or say why not; the exit code is 0 where it was done or not wanted."""
-    messages = load.open_message_pipe(online=True)
+    messages = load.set_up_program_and_open_pipe(online=True)
     os.environ.pop("HF_DEBUG", None)  # it prints each request
     try:
         publish(load.read_request(), messages)

@@ -12,7 +12,7 @@ _ADAPTER_FILE, _MODEL_FILE = "adapter_config.json", "config.json"
 _WEIGHT_SUFFIXES = {".safetensors", ".bin"}
 
 
-def find_weights(request: dict[str, Any], messages: MessagePipe) -> dict[str, Any]:
+def request_with_found_weights(request: dict[str, Any], messages: MessagePipe) -> dict[str, Any]:
     """Return a request with `folder`, `adapter`, `base` and `revision`, found in its `candidates`, where it has those.
 
     They are the folders of final weights, in order, and the newest checkpoint's, which are taken where they are newer.
@@ -20,7 +20,7 @@ def find_weights(request: dict[str, Any], messages: MessagePipe) -> dict[str, An
     if "candidates" not in request:
         return request
     final, checkpoint = (_first_with_weights(folders) for folders in request["candidates"])
-    if final is None or (checkpoint is not None and _changed_at(checkpoint) > _changed_at(final)):
+    if final is None or (checkpoint is not None and _weights_mtime(checkpoint) > _weights_mtime(final)):
         final = checkpoint
     if final is None:
         raise RefusedError("weights", f"looked for in {', '.join(request['candidates'][0][:1])}")
@@ -47,10 +47,10 @@ def _returns_scores_not_text(folder: Path, *, adapter: bool) -> bool:
 
 
 def _first_with_weights(folders: list[str]) -> Path | None:
-    return next((path for path in (Path(name).expanduser() for name in folders) if _changed_at(path)), None)
+    return next((path for path in (Path(name).expanduser() for name in folders) if _weights_mtime(path)), None)
 
 
-def _changed_at(folder: Path) -> float:
+def _weights_mtime(folder: Path) -> float:
     """Return when the weights of a folder were written, in seconds since 1970; 0 where it has none."""
     if not any((folder / name).is_file() for name in (_ADAPTER_FILE, _MODEL_FILE)):
         return 0.0

@@ -57,7 +57,7 @@ class MessagePipe:
 
 def answer_request(action: Callable[[dict[str, Any], MessagePipe], None], *, online: bool = False) -> None:
     """Do what this program is asked for, or say why not; the exit code is 0 where what it made is to be kept."""
-    messages = open_message_pipe(online=online)
+    messages = set_up_program_and_open_pipe(online=online)
     try:
         action(read_request(), messages)
     except Exception as error:  # noqa: BLE001 - whatever the libraries raise, who asked is told
@@ -65,7 +65,7 @@ def answer_request(action: Callable[[dict[str, Any], MessagePipe], None], *, onl
         sys.exit(1)
 
 
-def open_message_pipe(*, online: bool = False) -> MessagePipe:
+def set_up_program_and_open_pipe(*, online: bool = False) -> MessagePipe:
     """Return the messages of this program, which loads nothing from the network unless it is `online`."""
     bounds.end_with_parent()
     warnings.simplefilter("ignore")
@@ -221,7 +221,7 @@ def turn_end_token(tokenizer: Any) -> str:
     return "" if number is None else str(tokenizer.convert_ids_to_tokens(number))
 
 
-def begins_with_token(tokenizer: Any) -> bool:
+def puts_bos_before_texts(tokenizer: Any) -> bool:
     """Return whether a model has learned texts that begin with the token for that, as its tokenizer makes them."""
     if not (begin := tokenizer.bos_token):
         return False

@@ -45,13 +45,13 @@ class LoadedModels:
             yield (self._base if side == "base" else self.result), self.tokenizers[side]
 
     @property
-    def sees(self) -> bool:
+    def sees_images(self) -> bool:
         """Whether the result has a vision tower."""
         return hasattr(self.result.config, "vision_config")
 
     def processor(self, side: str) -> Any:
         """Return the processor of images of a side; RefusedError for a model that sees none."""
-        if not self.sees:
+        if not self.sees_images:
             raise RefusedError("picture", "the model reads text only")
         if side not in self._processor_by_side:
             folders = self._folders_by_side[side]

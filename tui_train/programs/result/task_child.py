@@ -22,7 +22,7 @@ from typing import Any
 
 import result_load as load
 from evaluate_child import loaded_sides
-from result_find import find_weights
+from result_find import request_with_found_weights
 from result_load import MessagePipe, RefusedError
 
 _NAME_IN_TASK_FILE = re.compile(r"""^(?:task|group):[ \t]*['"]?([^\s'"#]+)""", re.MULTILINE)
@@ -42,9 +42,9 @@ def evaluate(request: dict[str, Any], messages: MessagePipe) -> None:
     from lm_eval.tasks import TaskManager
 
     logging.getLogger("lm_eval").setLevel(logging.ERROR)
-    request = find_weights(request, messages)
+    request = request_with_found_weights(request, messages)
     messages.send("loading", what="the tasks")
-    folders, names = _folders_and_names(request["tasks"])
+    folders, names = _task_folders_and_names(request["tasks"])
     manager = TaskManager(include_path=folders or None)
     if unknown := [name for name in names if not manager.match_tasks([name])]:
         raise RefusedError("task", f"lm-eval knows no task {unknown[0]}")
@@ -52,12 +52,14 @@ def evaluate(request: dict[str, Any], messages: MessagePipe) -> None:
     _load_data(manager, names, why_unreachable)
     for side, models, name in loaded_sides(request, messages):
         with models.using(name) as (model, tokenizer):
-            found = _run_tasks(request, names, manager, _told_model(model, tokenizer, side, messages), side)
+            found = _run_tasks(
+                request, names, manager, _model_reporting_progress(model, tokenizer, side, messages), side
+            )
         if not found:
             raise RefusedError("task", "lm-eval returned nothing")
-        for number, score in enumerate(_scores(found, request["metric"])):
+        for number, score in enumerate(_document_scores(found, request["metric"])):
             messages.send("score", side=side, number=number, **score)
-        messages.send("figures", side=side, figures=_figures(found))
+        messages.send("figures", side=side, figures=_aggregate_metrics(found))
         # Before the other one is loaded.
         del models, model, tokenizer
     messages.send("done")
@@ -102,7 +104,7 @@ def _load_data(manager: Any, names: list[str], why_unreachable: str) -> None:
         raise RefusedError("task_offline" if is_offline else "task_data", said) from None
 
 
-def _folders_and_names(tasks: list[str]) -> tuple[list[str], list[str]]:
+def _task_folders_and_names(tasks: list[str]) -> tuple[list[str], list[str]]:
     """Return the folders in which lm-eval looks besides its own, and the names of all tasks."""
     folders, names = [], []
     for task in tasks:
@@ -121,11 +123,11 @@ def _folders_and_names(tasks: list[str]) -> tuple[list[str], list[str]]:
     return folders, list(dict.fromkeys(names))
 
 
-def _told_model(model: Any, tokenizer: Any, side: str, messages: MessagePipe) -> Any:
+def _model_reporting_progress(model: Any, tokenizer: Any, side: str, messages: MessagePipe) -> Any:
     """Return a model as lm-eval takes it, which tells how many of its requests are answered."""
     from lm_eval.models.huggingface import HFLM
 
-    class ToldModel(HFLM):  # type: ignore[misc, unused-ignore]
+    class ProgressReportingModel(HFLM):  # type: ignore[misc, unused-ignore]
         def _answer(self, method: Any, requests: list[Any], **how: Any) -> list[Any]:
             answers: list[Any] = []
             for begin in range(0, len(requests), _REQUESTS_AT_ONCE):
@@ -144,7 +146,7 @@ def _told_model(model: Any, tokenizer: Any, side: str, messages: MessagePipe) ->
 
     # Of "auto", lm-eval tries sizes again for each call.
     batch = 1 if model.device.type == "cpu" else _BATCH_ON_CARDS
-    return ToldModel(pretrained=model, tokenizer=tokenizer, batch_size=batch)
+    return ProgressReportingModel(pretrained=model, tokenizer=tokenizer, batch_size=batch)
 
 
 def _run_tasks(request: dict[str, Any], names: list[str], manager: Any, model: Any, side: str) -> dict[str, Any] | None:
@@ -168,7 +170,7 @@ def _run_tasks(request: dict[str, Any], names: list[str], manager: Any, model: A
     return found
 
 
-def _scores(found: dict[str, Any], metric: str) -> Iterator[dict[str, Any]]:
+def _document_scores(found: dict[str, Any], metric: str) -> Iterator[dict[str, Any]]:
     """Yield the score of each document, in an order that is the same for both sides; of several filters the first."""
     for task in sorted(found["samples"]):
         samples = found["samples"][task]
@@ -177,9 +179,11 @@ def _scores(found: dict[str, Any], metric: str) -> Iterator[dict[str, Any]]:
         named = metric or _first_numeric_metric(task, samples)
         higher_is_better = found["higher_is_better"].get(task, {}).get(named) is not False
         for sample in samples:
-            score = _number(sample.get(named), named)
+            score = _metric_as_number(sample.get(named), named)
             if score is None:
-                known = ", ".join(name for name in sample["metrics"] if _number(sample[name], name) is not None)
+                known = ", ".join(
+                    name for name in sample["metrics"] if _metric_as_number(sample[name], name) is not None
+                )
                 raise RefusedError("task", f"{task} has no {named} of each document; it has {known or 'none'}")
             better = higher_is_better or named in _LOG_PROBABILITY_METRICS
             texts = {"prompt": f"{task}: {sample['doc']}", "expected": str(sample["target"])}
@@ -199,12 +203,12 @@ def _answer_text(answers: list[Any]) -> str:
 def _first_numeric_metric(task: str, samples: list[dict[str, Any]]) -> str:
     names = samples[0]["metrics"] if samples else []
     for name in names:
-        if _number(samples[0][name], name) is not None:
+        if _metric_as_number(samples[0][name], name) is not None:
             return str(name)
     raise RefusedError("task", f"{task} has no number for each document, so that both sides cannot be compared")
 
 
-def _number(value: Any, metric: str) -> float | None:
+def _metric_as_number(value: Any, metric: str) -> float | None:
     """Return what a metric says of one document as a number, None for what only all documents together make one."""
     if metric in _LOG_PROBABILITY_METRICS and isinstance(value, (tuple, list)):
         value = value[0]
@@ -214,7 +218,7 @@ def _number(value: Any, metric: str) -> float | None:
         return None
 
 
-def _figures(found: dict[str, Any]) -> dict[str, float]:
+def _aggregate_metrics(found: dict[str, Any]) -> dict[str, float]:
     """Return lm-eval's own figures by task and metric: those that papers and leaderboards name."""
     figures = {}
     for task, metrics in sorted({**found["results"], **(found.get("groups") or {})}.items()):

@@ -14,7 +14,7 @@ import result_load as load
 from result_load import MessagePipe, RefusedError
 
 
-def complete_model_folder(request: dict[str, Any], messages: MessagePipe) -> None:
+def write_missing_model_files(request: dict[str, Any], messages: MessagePipe) -> None:
     """Write what is missing, and send what the folder has."""
     from transformers import GenerationConfig
 
@@ -42,4 +42,4 @@ def complete_model_folder(request: dict[str, Any], messages: MessagePipe) -> Non
 
 
 if __name__ == "__main__":
-    load.answer_request(complete_model_folder)
+    load.answer_request(write_missing_model_files)

@@ -46,11 +46,11 @@ class ImportHook:
     def __init__(self) -> None:
         self.acts_by_module: dict[str, list[Callable[[ModuleType], object]]] = {}
 
-    def after_import(self, module_name: str, act: Callable[[ModuleType], object]) -> None:
+    def register_after_import(self, module_name: str, act: Callable[[ModuleType], object]) -> None:
         """Have a module given to `act` once it is executed."""
         self.acts_by_module.setdefault(module_name, []).append(act)
 
-    def around_calls(
+    def register_around_calls(
         self,
         module_name: str,
         function: str,
@@ -58,7 +58,7 @@ class ImportHook:
         after: ActionAfterCall | None = None,
     ) -> None:
         """Have actions called before and after each call of a function, or of CLASS.METHOD, of a module."""
-        self.after_import(module_name, lambda module: wrap_call(module, function, before, after))
+        self.register_after_import(module_name, lambda module: wrap_call(module, function, before, after))
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
         """Return the spec of a hooked module, None for all others."""
@@ -124,7 +124,7 @@ class RankDevicePrinter:
 
     def watch_cuda(self, module: Any) -> None:
         """Watch the start of CUDA, and the choice of a device."""
-        module._lazy_call(lambda: call_quietly(self.record_cuda_start))  # noqa: SLF001 - each release has it, and it costs nothing
+        module._lazy_call(lambda: call_quietly(self.print_if_certain_at_cuda_start))  # noqa: SLF001 - each release has it, and it costs nothing
         self.restorers.append(wrap_call(module, "set_device", after=self.record_chosen_device))
 
     def watch_autograd(self, module: Any) -> None:
@@ -153,8 +153,8 @@ class RankDevicePrinter:
 
             atexit.register(call_quietly, self.print_rank_without_device)
 
-    def record_cuda_start(self) -> None:
-        """Record the start of CUDA, when the first device is still current in every process."""
+    def print_if_certain_at_cuda_start(self) -> None:
+        """Print the line as CUDA starts if the device is certain: the first is still current in every process."""
         if self.group or self._is_single_process():
             self._print_if_certain()
 
@@ -185,7 +185,7 @@ class RankDevicePrinter:
             restore()
         self.restorers.clear()
         rank, world, backend = self.group or (0, 1, "none")
-        _print_rank(rank, world, f"device {device} | backend {backend}")
+        _print_rank_line(rank, world, f"device {device} | backend {backend}")
 
     def _print_if_certain(self) -> None:
         """Print the line if the device is certain."""
@@ -220,7 +220,7 @@ class GradientExchangePrinter:
         self.model: Any = None
         self.next_pass = _FIRST_REPORTED_PASS
 
-    def start_printing_passes(self, model: Any, *_: Any, **__: Any) -> None:
+    def start_printing_exchange_times(self, model: Any, *_: Any, **__: Any) -> None:
         """Watch the passes of the first model that lives."""
         if self.model is not None:
             return
@@ -230,11 +230,11 @@ class GradientExchangePrinter:
 
         ended = threading.Event()
         self.model = weakref.ref(model)
-        thread = threading.Thread(target=call_quietly, args=(self._print_passes, ended), daemon=True)
+        thread = threading.Thread(target=call_quietly, args=(self._print_exchange_times, ended), daemon=True)
         thread.start()
         atexit.register(ended.set)
 
-    def _print_passes(self, ended: Any) -> None:
+    def _print_exchange_times(self, ended: Any) -> None:
         distributed = sys.modules["torch.distributed.distributed_c10d"]
         rank, world = distributed.get_rank(), distributed.get_world_size()
         while not ended.wait(_MEASURED_PASS_POLL_SECONDS):
@@ -251,12 +251,12 @@ class GradientExchangePrinter:
             exchange = measured["backward_comm_time"]
             whole = measured["backward_comm_time_end"] - measured["forward_compute_time_start"]
             if exchange > 0 and whole > 0:
-                _print_rank(
+                _print_rank_line(
                     rank, world, f"pass {number}: {exchange / 1e9:.6f} of {whole / 1e9:.6f} s exchange gradients"
                 )
 
 
-def _print_rank(rank: int, world: int, text: str) -> None:
+def _print_rank_line(rank: int, world: int, text: str) -> None:
     """Print a line of a rank in one write, because ranks share a log."""
     sys.stderr.write(f"rank {rank}/{world} | host {os.uname().nodename} | {text}\n")
     sys.stderr.flush()
@@ -276,12 +276,12 @@ class BackendOverride:
 
     def set_backend_of_accelerate(self, *positional: Any, **named: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Have accelerate begin with it: by the backend's name it chooses which collectives it calls."""
-        if self._is_replaced_backend(named.get("backend")):
+        if self._must_replace_backend(named.get("backend")):
             named = {**named, "backend": self.wanted}
         return positional, named
 
     @staticmethod
-    def _is_replaced_backend(backend: Any) -> bool:
+    def _must_replace_backend(backend: Any) -> bool:
         return backend is None or "nccl" in str(backend).lower()
 
     def _make_backend_change(self, function: Any, name: str) -> ActionBeforeCall:
@@ -295,7 +295,7 @@ class BackendOverride:
             inherits = name == "new_group" and backend is None
             if name == "barrier":
                 given.pop("device_ids", None)
-            elif not inherits and self._is_replaced_backend(backend):
+            elif not inherits and self._must_replace_backend(backend):
                 given["backend"] = self.wanted
                 # Options and device are for NCCL.
                 given.pop("pg_options", None)
@@ -317,7 +317,7 @@ def limit_gpu_memory(module: Any) -> None:
         module._lazy_call(lambda: call_quietly(limit))  # noqa: SLF001 - each release has it, and it costs nothing
 
 
-def override_micro_batch(module: Any, wanted: int) -> None:
+def override_resumed_micro_batch(module: Any, wanted: int) -> None:
     """Have the Hugging Face Trainer resume with the micro batch that it is told: TUI_TRAIN_MICRO_BATCH names it.
 
     Older ones take the one that the checkpoint was written with, and multiply it with the new accumulation.
@@ -457,31 +457,35 @@ def install_hooks() -> None:
         return
     hook = ImportHook()
     distributed, model_class = "torch.distributed.distributed_c10d", "torch.nn.parallel.distributed"
-    hook.after_import("torch.cuda", limit_gpu_memory)
-    hook.around_calls(model_class, "DistributedDataParallel.__init__", after=ReducerHolder().hold_reducer)
+    hook.register_after_import("torch.cuda", limit_gpu_memory)
+    hook.register_around_calls(model_class, "DistributedDataParallel.__init__", after=ReducerHolder().hold_reducer)
     if os.environ.get("TUI_TRAIN_SHOW_DEVICES") != "0":
         devices, passes = RankDevicePrinter(), GradientExchangePrinter()
-        hook.around_calls(distributed, "init_process_group", after=devices.record_process_group)
-        hook.after_import("torch.cuda", devices.watch_cuda)
-        hook.after_import("torch.autograd", devices.watch_autograd)
-        hook.around_calls(model_class, "DistributedDataParallel.__init__", after=passes.start_printing_passes)
+        hook.register_around_calls(distributed, "init_process_group", after=devices.record_process_group)
+        hook.register_after_import("torch.cuda", devices.watch_cuda)
+        hook.register_after_import("torch.autograd", devices.watch_autograd)
+        hook.register_around_calls(
+            model_class, "DistributedDataParallel.__init__", after=passes.start_printing_exchange_times
+        )
     if os.environ.get("TUI_TRAIN_BACKEND"):
         backend = BackendOverride(os.environ["TUI_TRAIN_BACKEND"])
-        hook.after_import(distributed, backend.override_group_backend)
-        hook.around_calls("accelerate.state", "PartialState.__init__", backend.set_backend_of_accelerate)
+        hook.register_after_import(distributed, backend.override_group_backend)
+        hook.register_around_calls("accelerate.state", "PartialState.__init__", backend.set_backend_of_accelerate)
     if micro := os.environ.get("TUI_TRAIN_MICRO_BATCH"):
-        hook.after_import("transformers.trainer_callback", lambda module: override_micro_batch(module, int(micro)))
-    hook.around_calls("transformers.training_args", "TrainingArguments.__post_init__", accept_several_trackers)
+        hook.register_after_import(
+            "transformers.trainer_callback", lambda module: override_resumed_micro_batch(module, int(micro))
+        )
+    hook.register_around_calls("transformers.training_args", "TrainingArguments.__post_init__", accept_several_trackers)
     saving = WholeModelSaving()
-    hook.around_calls(
+    hook.register_around_calls(
         "transformers.trainer", "Trainer.save_model", saving.gather_whole_model, saving.shard_checkpoints_again
     )
     if token := call_quietly(_value_noted_by_preparation, ".end"):
         end = TurnEndToken(token)
-        hook.around_calls("transformers.trainer", "Trainer.__init__", after=end.set_as_tokenizer_end)
-        hook.around_calls("transformers.trainer", "Trainer.save_model", after=end.save_generation_config)
+        hook.register_around_calls("transformers.trainer", "Trainer.__init__", after=end.set_as_tokenizer_end)
+        hook.register_around_calls("transformers.trainer", "Trainer.save_model", after=end.save_generation_config)
     if call_quietly(_value_noted_by_preparation, ".answers"):
-        hook.around_calls("trl.trainer.sft_trainer", "SFTTrainer.__init__", learn_answers_only)
+        hook.register_around_calls("trl.trainer.sft_trainer", "SFTTrainer.__init__", learn_answers_only)
     sys.meta_path.insert(0, hook)
 
 

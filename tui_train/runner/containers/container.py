@@ -21,7 +21,7 @@ ENGINES_STOPPED_BY_NAME = frozenset({"docker", "podman"})
 # events.jsonl is a file that others may have written.
 _CONTAINER_NAME_PATTERN = re.compile(r"tui-train-[\w.-]+", re.ASCII)
 # The name that launch.sh gives a container.
-NAME_VARIABLE = "TUI_TRAIN_CONTAINER_NAME"
+CONTAINER_NAME_VARIABLE = "TUI_TRAIN_CONTAINER_NAME"
 # Seconds for an engine to answer.
 _ENGINE_ANSWER_SECONDS = 60.0
 # And for it to have removed a container, however it hangs.
@@ -159,13 +159,13 @@ def is_run_container_name(engine: str, container: str) -> bool:
     return engine in ENGINES_STOPPED_BY_NAME and bool(_CONTAINER_NAME_PATTERN.fullmatch(container))
 
 
-def _state_question(engine: str, container: str) -> tuple[str, ...]:
+def _inspect_state_command(engine: str, container: str) -> tuple[str, ...]:
     return (engine, "container", "inspect", "--format", "{{.State.Running}} {{.State.ExitCode}}", container)
 
 
 def container_exit_code(engine: str, container: str) -> int | None:
     """Return the exit code of a container that has ended; None where it runs, or is not there."""
-    asked = _state_question(engine, container)
+    asked = _inspect_state_command(engine, container)
     answer = other_programs.run_program(asked, _ENGINE_ANSWER_SECONDS, interruptible=False)
     running, _, code = answer.out.strip().partition(" ")
     return int(code) if answer.code == 0 and running == "false" and code.lstrip("-").isdigit() else None
@@ -179,7 +179,7 @@ def must_rejoin_container(engine: str, container: str, code: int, any_process_al
     (`any_process_alive`); a start that is asked to stop does not wait.
     """
     while True:
-        answer = other_programs.run_program(_state_question(engine, container), _ENGINE_ANSWER_SECONDS)
+        answer = other_programs.run_program(_inspect_state_command(engine, container), _ENGINE_ANSWER_SECONDS)
         if answer.code == 0:
             return answer.out.split() != ["false", str(code)]
         if other_programs.is_interrupted():

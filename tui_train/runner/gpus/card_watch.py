@@ -24,7 +24,7 @@ _MPS_SERVER_NAME = "nvidia-cuda-mps-server"
 _UNKNOWN_MEMORY = 2**62
 
 
-class CardUser(NamedTuple):
+class ProcessOnCard(NamedTuple):
     """A process that computes on a card: who started it, its first words, and when it began, in seconds since 1970."""
 
     pid: int
@@ -39,11 +39,11 @@ class CardUsage(NamedTuple):
     number: int | None
     total: int | None
     free: int | None
-    users: tuple[CardUser, ...] = ()
+    users: tuple[ProcessOnCard, ...] = ()
 
     @property
-    def free_memory(self) -> int | None:
-        """The bytes for a training that has it alone, None while another program uses it.
+    def memory_if_free(self) -> int | None:
+        """The free bytes of a card that nobody uses, None while a program does.
 
         Where processes cannot be seen, as in containers, a card with less than half of its memory free is used.
         """
@@ -84,21 +84,21 @@ class CardWatch:
         """Descriptor on which the next usage arrives, -1 while there is no child."""
         return self._answer
 
-    def newest_card_usage(self) -> Mapping[str, CardUsage] | None:
+    def newest_usage_by_card(self) -> Mapping[str, CardUsage] | None:
         """Return the newest usage of each card that the driver has; None where it does not answer."""
         if not self._cards:
             return {}
         if self._answer < 0 and time.monotonic() - self._started_at >= CARD_WATCH_INTERVAL_SECONDS:
-            self._start()
+            self._start_child()
         self._receive_usage_from_child()
         return self._newest.cards if self._newest.is_fresh else None
 
-    def free_memory(self) -> dict[str, int]:
+    def memory_by_free_card(self) -> dict[str, int]:
         """Return the free bytes of the cards that were free at the last two looks: a driver may need a moment."""
         if not self._newest.is_fresh:
             return {}
-        before = {uuid for uuid, card in self._before.cards.items() if card.free_memory is not None}
-        free = {uuid: card.free_memory for uuid, card in self._newest.cards.items() if uuid in before}
+        before = {uuid for uuid, card in self._before.cards.items() if card.memory_if_free is not None}
+        free = {uuid: card.memory_if_free for uuid, card in self._newest.cards.items() if uuid in before}
         return {uuid: memory for uuid, memory in free.items() if memory is not None}
 
     def close(self) -> None:
@@ -108,7 +108,7 @@ class CardWatch:
             self._answer = -1
             other_programs.kill_process_group(self._child)
 
-    def _start(self) -> None:
+    def _start_child(self) -> None:
         self._started_at = time.monotonic()
         words = runner_command.runner_command("watch", str(os.getpid()), *self._cards)
         try:
@@ -139,7 +139,9 @@ def _parse_card_usage(line: bytes) -> _TimedCardUsage:
         # The beginning of a line that was too long.
         return _NO_CARD_USAGE
     cards = {
-        uuid: CardUsage(card["number"], card["total"], card["free"], tuple(CardUser(*user) for user in card["users"]))
+        uuid: CardUsage(
+            card["number"], card["total"], card["free"], tuple(ProcessOnCard(*user) for user in card["users"])
+        )
         for uuid, card in seen["cards"].items()
     }
     return _TimedCardUsage(seen["at"], cards)
@@ -154,7 +156,7 @@ def main(parent_pid: int, uuids: Sequence[str]) -> None:
         pynvml.nvmlInit()
     except (pynvml.NVMLError, *MALFORMED_ANSWER_ERRORS):
         return
-    known: dict[Process, CardUser | None] = {}
+    known: dict[Process, ProcessOnCard | None] = {}
     while os.getppid() == parent_pid:
         at, before, known = time.monotonic(), known, {}
         seen = {uuid: card for uuid in uuids for card in (_query_card_usage(uuid, before, known),) if card}
@@ -163,32 +165,32 @@ def main(parent_pid: int, uuids: Sequence[str]) -> None:
 
 
 def _query_card_usage(
-    uuid: str, before: Mapping[Process, CardUser | None], known: dict[Process, CardUser | None]
+    uuid: str, before: Mapping[Process, ProcessOnCard | None], known: dict[Process, ProcessOnCard | None]
 ) -> dict[str, Any] | None:
     """Return the usage of a card as the driver reports it now, None where it has none.
 
     Processes that were seen `before` are not asked for their names again; all seen now are added to `known`.
     """
-    from .nvml_card import NvmlCardCalls, pynvml, read_process_memory, read_total_and_free_memory
+    from .nvml_card import NvmlCardCalls, pynvml, read_memory_and_graphics_pids, read_total_and_free_memory
 
     handle = NvmlCardCalls()(pynvml.nvmlDeviceGetHandleByUUID, uuid)
     if handle is None:
         return None
     query = NvmlCardCalls(handle)
     total, free = read_total_and_free_memory(query)
-    memory, graphics_pids = read_process_memory(query)
+    memory, graphics_pids = read_memory_and_graphics_pids(query)
     if query.problem:
         # Such as one that has to be reset.
         return None
     users = []
     for pid in sorted(memory.keys() - graphics_pids):
         process = Process(pid, process_start_ticks(pid) or 0)
-        known[process] = before[process] if process in before else _card_user(process)
+        known[process] = before[process] if process in before else _process_on_card(process)
         users.append(known[process])
     return {"number": query(pynvml.nvmlDeviceGetIndex), "total": total, "free": free, "users": [*filter(None, users)]}
 
 
-def _card_user(process: Process) -> CardUser | None:
+def _process_on_card(process: Process) -> ProcessOnCard | None:
     """Return who computes on a card; None for a server that passes on what others do, who are listed as well."""
     from .nvml_card import process_and_user_name
 
@@ -196,4 +198,4 @@ def _card_user(process: Process) -> CardUser | None:
     if names["name"] == _MPS_SERVER_NAME:
         return None
     since = time.time() - process_age_seconds(process.ticks) if process.ticks else 0.0
-    return CardUser(process.pid, names["user"], command_text(process.pid) or visible(names["name"]), since)
+    return ProcessOnCard(process.pid, names["user"], command_text(process.pid) or visible(names["name"]), since)

@@ -37,10 +37,10 @@ def read_cards(max_seconds: float = 6.0) -> dict[str, Any]:
         pynvml.nvmlInit()
     except pynvml.NVMLError as error:
         return _cards_report(
-            gaps=[pci.no_driver_gap(_ERROR_KIND_BY_CODE.get(nvml_code(error), ""), str(error), on_bus)]
+            gaps=[pci.nvml_failure_gap(_ERROR_KIND_BY_CODE.get(nvml_code(error), ""), str(error), on_bus)]
         )
     except MALFORMED_ANSWER_ERRORS as error:
-        return _cards_report(gaps=[pci.no_driver_gap("", f"the NVML library is broken: {error}", on_bus)])
+        return _cards_report(gaps=[pci.nvml_failure_gap("", f"the NVML library is broken: {error}", on_bus)])
     threads: list[Thread] = []
     try:
         return _read_all_cards(on_bus, end_time, threads)

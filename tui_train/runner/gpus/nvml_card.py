@@ -229,7 +229,7 @@ def read_total_and_free_memory(query: NvmlCardCalls) -> tuple[int | None, int | 
     return int(memory.total), int(memory.free)
 
 
-def read_process_memory(query: NvmlCardCalls) -> tuple[dict[int, int | None], set[int]]:
+def read_memory_and_graphics_pids(query: NvmlCardCalls) -> tuple[dict[int, int | None], set[int]]:
     """Return the bytes that each process uses on a card, None if unknown; and which have graphics, alone or as well."""
     memory: dict[int, int | None] = {}
     graphics_pids = set()
@@ -246,7 +246,7 @@ def read_process_memory(query: NvmlCardCalls) -> tuple[dict[int, int | None], se
 
 def _read_gpu_processes(query: NvmlCardCalls) -> list[dict[str, Any]]:
     """Return the processes on a card; one with both compute and graphics counts once, as graphics."""
-    memory, graphics_pids = read_process_memory(query)
+    memory, graphics_pids = read_memory_and_graphics_pids(query)
     return [
         {"pid": pid, **process_facts(pid), "memory": used, "graphics": pid in graphics_pids}
         for pid, used in sorted(memory.items())

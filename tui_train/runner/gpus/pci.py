@@ -122,7 +122,7 @@ def _unlisted_card_gap(card: PciCard) -> Gap:
     )
 
 
-def no_driver_gap(error_kind: str, nvml_message: str, cards_on_bus: Sequence[PciCard]) -> Gap:
+def nvml_failure_gap(error_kind: str, nvml_message: str, cards_on_bus: Sequence[PciCard]) -> Gap:
     """Return the Gap for an NVML that could not be initialized.
 
     `error_kind` is "library" (missing), "module" (not loaded), "mismatch", "permission" or another.
@@ -210,13 +210,13 @@ def _container_marker_engine() -> str:
 
     A virtual machine whose disk was made of an image has the mark as well, and is no container.
     """
-    if _is_whole_system():
+    if _is_host_or_virtual_machine():
         return ""
     marks = (("podman", "/run/.containerenv"), ("docker", "/.dockerenv"))
     return next((engine for engine, mark in marks if Path(mark).exists()), "")
 
 
-def _is_whole_system(process_folder: Path = Path("/proc/self")) -> bool:
+def _is_host_or_virtual_machine(process_folder: Path = Path("/proc/self")) -> bool:
     """Return whether this process has the kernel's first namespace of processes, and the kernel's own /dev.
 
     A container has neither, unless it was started with --pid=host, which leaves it a /dev of its own.

@@ -42,7 +42,7 @@ def named_values(line: str) -> dict[str, float]:
     # Lines of one training differ in their numbers only: what is between them is looked at once.
     pieces = pattern.split(text)
     values: dict[str, float] = {}
-    for index, name, factor in _named_numbers(tuple(pieces[::2])):
+    for index, name, factor in _names_of_numbers(tuple(pieces[::2])):
         try:
             value: float | None = float(pieces[index])
         except ValueError:
@@ -53,7 +53,7 @@ def named_values(line: str) -> dict[str, float]:
 
 
 @lru_cache(maxsize=1024)
-def _named_numbers(texts_between: tuple[str, ...]) -> tuple[tuple[int, str, float], ...]:
+def _names_of_numbers(texts_between: tuple[str, ...]) -> tuple[tuple[int, str, float], ...]:
     """Return which numbers have a name, by the texts before and behind each: place in the line, name and factor."""
     found: list[tuple[int, str, float]] = []
     before = texts_between[0]

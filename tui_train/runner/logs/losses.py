@@ -105,11 +105,11 @@ def losses_in_line(line: str) -> LineLosses:
 
 def text_after_evaluation_word(line: str) -> str | None:
     """Return what stands behind the word by which a line is about an evaluation; None where it is not about one."""
-    words = _train_and_evaluation_words(line)
+    words = _train_or_eval_word_ends(line)
     return next(line[at:] for at, said in words if said == "eval") if words and words[-1][1] == "eval" else None
 
 
-def _train_and_evaluation_words(line: str) -> list[tuple[int, str]]:
+def _train_or_eval_word_ends(line: str) -> list[tuple[int, str]]:
     """Return where the words stand that say what a line is about, and what they say."""
     lower = line.lower()
     if "tr" not in lower and "val" not in lower and "test" not in lower and "dev" not in lower:
@@ -140,6 +140,6 @@ def _loss_kind_in_line(line: str, match: re.Match[str]) -> str:
     word = before[1].lower() if before else ""
     if _WORD_FOR_ANOTHER_STEP_PATTERN.fullmatch(word):
         return ""
-    words = reversed(_train_and_evaluation_words(line))
+    words = reversed(_train_or_eval_word_ends(line))
     role = next((said for at, said in words if at <= match.start()), "plain")
     return "part" if role == "plain" and not _WORD_FOR_WHOLE_LOSS_PATTERN.fullmatch(word) else role

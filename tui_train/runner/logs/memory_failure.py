@@ -11,7 +11,7 @@ from ..system.safe_open import open_regular_file
 from .lines import without_escape_sequences
 from .memory_holders import other_holder_pid_if_certain
 from .progress import Progress, advance_progress
-from .tracebacks import FOLLOW_UP_KIND, GPU_MEMORY_KIND, LoggedError, read_errors
+from .tracebacks import FOLLOW_UP_KIND, GPU_MEMORY_KIND, LoggedError, parse_errors
 
 _LOG_TAIL_BYTES = 4_000_000
 # Of a training that goes on for so many losses after an error, that error was not the end.
@@ -43,7 +43,7 @@ def read_memory_failure(log: str, own_pids: Container[int]) -> MemoryFailure:
     """Return whether running out of memory ended the training of a log; `own_pids` are the run's own processes."""
     lines = _log_tail_lines(log)
     on_host = any(_HOST_MEMORY_PATTERN.search(line) is not None and "WARNING" not in line for line in lines)
-    errors = read_errors(lines)
+    errors = parse_errors(lines)
     last = error_to_blame_for_end(lines, errors)
     if (
         last is None

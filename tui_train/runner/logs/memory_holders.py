@@ -18,7 +18,7 @@ _MIN_HOLDER_SHARE_OF_CARD = 0.1
 # As much is none either, however small the card.
 _MIN_HOLDER_BYTES = 2**30
 # What a process holds beside torch's allocator: its CUDA context and libraries.
-_MAX_CONTEXT_BYTES = 3 * 2**30
+_MAX_CUDA_CONTEXT_BYTES = 3 * 2**30
 
 
 class MemoryHolder(NamedTuple):
@@ -46,7 +46,7 @@ def largest_other_holder(message: str, own_pids: Container[int] = ()) -> MemoryH
             if match
         )
         nearest = min(
-            (holder.size for holder in holders if own_bytes <= holder.size <= own_bytes + _MAX_CONTEXT_BYTES),
+            (holder.size for holder in holders if own_bytes <= holder.size <= own_bytes + _MAX_CUDA_CONTEXT_BYTES),
             default=None,
         )
         holders = [holder for holder in holders if holder.size != nearest]

@@ -71,7 +71,7 @@ class Metrics(NamedTuple):
 
     series: tuple[MetricSeries, ...] = ()
 
-    def named(self, name: str) -> MetricSeries | None:
+    def series_named(self, name: str) -> MetricSeries | None:
         """Return a metric, None where there is none of that name."""
         return next((each for each in self.series if each.name == name), None)
 

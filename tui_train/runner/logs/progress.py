@@ -346,7 +346,7 @@ class _ProgressParser:
             # Of the whole training, at its end.
             loss = None
         if loss is not None and at.step is None:
-            self._pass_late_bar(loss, values.get("epoch"))
+            self._count_step_if_bar_is_late(loss, values.get("epoch"))
         self.lr = values.get("learning_rate", self.lr)
         self.norm = values.get("grad_norm", self.norm)
         self.rate = values.get("tokens_per_second", self.rate)
@@ -358,7 +358,7 @@ class _ProgressParser:
         if loss is not None or evaluation is not None:
             self._add_metrics(values_with_evaluation_names(values) if record.evaluation else values)
 
-    def _pass_late_bar(self, loss: float, epoch: float | None) -> None:
+    def _count_step_if_bar_is_late(self, loss: float, epoch: float | None) -> None:
         """Count a step for a record with a loss where the bar before it is still that of the record before.
 
         tqdm draws no bar again within 0.1 s. The same record may be printed twice, and rounded once.
@@ -367,7 +367,7 @@ class _ProgressParser:
         self.record_epoch = epoch
         if epoch is None or self.bar_step != self.step or self.step != (last.step if last else 0):
             return
-        if not last or before is None or _rounded(loss, epoch) != _rounded(last.loss, before):
+        if not last or before is None or _rounded_texts(loss, epoch) != _rounded_texts(last.loss, before):
             self.step += 1
 
     def _take_record_without_loss(self, record: LogRecord) -> None:
@@ -468,7 +468,7 @@ def _count_or_default(value: float | None, default: int) -> int:
     return int(value) if value is not None and abs(value) < 10**MAX_COUNT_DIGITS else default
 
 
-def _rounded(*numbers: float) -> list[str]:
+def _rounded_texts(*numbers: float) -> list[str]:
     """Return numbers as transformers prints them."""
     return [f"{number:.4g}" for number in numbers]
 

@@ -35,7 +35,7 @@ class TrainingBar(NamedTuple):
 
 
 def parse_training_bar(line: str) -> TrainingBar | None:
-    """Return the progress bar of a training that a line is."""
+    """Return the progress bar that a line is, of a training or of an evaluation of it."""
     if "%|" in line:
         if line.find("|Loss: ") > 0 and (match := _TORCHTUNE_PATTERN.match(line)):
             return _bar_if_it_has_step(match, LoggedPosition(parse_count(match["step"]), counts_across_epochs=True))

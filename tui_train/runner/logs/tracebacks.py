@@ -113,7 +113,7 @@ def is_out_of_memory(text: str) -> bool:
     )
 
 
-class _ProcessLog:
+class _ProcessErrorState:
     """Log of one process so far: the traceback that it is in, and its last error."""
 
     def __init__(self, rank: int | None) -> None:
@@ -128,13 +128,13 @@ class _ProcessLog:
         self.last: LoggedError | None = None
 
 
-def read_errors(lines: Iterable[str]) -> list[LoggedError]:
+def parse_errors(lines: Iterable[str]) -> list[LoggedError]:
     """Return the errors of a log in their order, of a chain of errors the one that stands for it."""
-    streams: dict[int | None, _ProcessLog] = {}
+    streams: dict[int | None, _ProcessErrorState] = {}
     errors: list[LoggedError] = []
     for index, line in enumerate(lines):
         rank, text = split_rank_and_text(line)
-        stream = streams.setdefault(rank, _ProcessLog(rank))
+        stream = streams.setdefault(rank, _ProcessErrorState(rank))
         error = _read_process_line(stream, index, line, text)
         if error is None:
             continue
@@ -150,7 +150,7 @@ def read_errors(lines: Iterable[str]) -> list[LoggedError]:
     return errors
 
 
-def _read_process_line(process_log: _ProcessLog, line_index: int, line: str, text: str) -> LoggedError | None:
+def _read_process_line(process_log: _ProcessErrorState, line_index: int, line: str, text: str) -> LoggedError | None:
     """Take a line, and return the error that it ends, if it does."""
     text = _EXCEPTION_GROUP_PREFIX_PATTERN.sub("", text)
     framed = not text.strip() or text[:1].isspace() or _RICH_BOX_LINE_PATTERN.match(text) is not None
@@ -173,7 +173,7 @@ def _read_process_line(process_log: _ProcessLog, line_index: int, line: str, tex
     return None
 
 
-def _traceback_error(process_log: _ProcessLog, line_index: int, text: str) -> LoggedError | None:
+def _traceback_error(process_log: _ProcessErrorState, line_index: int, text: str) -> LoggedError | None:
     """Return the error that ends a traceback; None where a line of something else came in between."""
     match = _ERROR_LINE_PATTERN.match(text)
     in_frame, process_log.in_frame = process_log.in_frame, False
@@ -194,7 +194,7 @@ def _traceback_error(process_log: _ProcessLog, line_index: int, text: str) -> Lo
     )
 
 
-def _error_without_traceback(process_log: _ProcessLog, line_index: int, text: str) -> LoggedError | None:
+def _error_without_traceback(process_log: _ProcessErrorState, line_index: int, text: str) -> LoggedError | None:
     """Return the error of a line without a traceback: a message's further line, or what is cut off or not Python's."""
     match = _ERROR_LINE_PATTERN.match(text)
     if is_out_of_memory(text):

@@ -32,10 +32,10 @@ def main(request_json: str, run_dir: str) -> int:
     answers: list[dict[str, Any]] = [{} for _ in plan.hosts[1:]]
     links: list[subprocess.Popen[bytes]] = []
     if request["checkpoint"]:
-        question, files = _question_about_checkpoint(request["checkpoint"])
+        question, files = _question_and_checkpoint_files(request["checkpoint"])
         question["only_look"] = request["only_look"]
     else:
-        question, files = _question_about_run_folder(request, plan, run_dir)
+        question, files = _question_and_run_files(request, plan, run_dir)
     with _token_server(plan.port, question.get("token", "")) as random_port:
         # Where a network is chosen, NCCL and Gloo do not use the one by which the first machine is reached.
         if random_port and not (plan.chooses_network_interface or node_network.chooses_network_interface(os.environ)):
@@ -74,7 +74,7 @@ def _ask_machine(
     return answer
 
 
-def _question_about_run_folder(
+def _question_and_run_files(
     request: dict[str, Any], plan: SupervisorPlan, run_dir: str
 ) -> tuple[dict[str, Any], dict[str, str]]:
     """Return the question about a run folder, and the files that a machine needs which does not see it."""
@@ -94,7 +94,7 @@ def _question_about_run_folder(
     return question, {name: path for name, path in files.items() if os.path.isfile(path)}
 
 
-def _question_about_checkpoint(path: str) -> tuple[dict[str, Any], dict[str, str]]:
+def _question_and_checkpoint_files(path: str) -> tuple[dict[str, Any], dict[str, str]]:
     """Return the question about a checkpoint, and its files."""
     files: dict[str, str] = {}
     if os.path.isdir(path):

@@ -23,7 +23,7 @@ _POLL_SECONDS = 0.5
 # Seconds for the keepers of the others to end all of theirs, once their link is closed.
 _MAX_KEEPER_END_SECONDS = 10.0
 # Of what this machine has in its environment, what the others get.
-_VARIABLES_PASSED_TO_OTHERS = (MARK_VARIABLE, "TUI_TRAIN_PYTHON", container.NAME_VARIABLE)
+_VARIABLES_PASSED_TO_OTHERS = (MARK_VARIABLE, "TUI_TRAIN_PYTHON", container.CONTAINER_NAME_VARIABLE)
 
 
 class _MachinePart:
@@ -125,7 +125,7 @@ def _end_all_parts(engine: str, parts: Sequence[_MachinePart], first_failed: _Ma
 
 def _print_containers_that_may_be_left(engine: str, parts: Sequence[_MachinePart]) -> None:
     """Name the containers of lost machines: nothing ends one whose keeper was killed there."""
-    own_name = os.environ.get(container.NAME_VARIABLE, "")
+    own_name = os.environ.get(container.CONTAINER_NAME_VARIABLE, "")
     for part in parts:
         lost = part.rank and part.code in {None, ssh.CONNECTION_LOST_EXIT_CODE}
         if lost and (name := container.container_name_on_machine(own_name, part.rank)):
@@ -137,7 +137,7 @@ def _print_containers_that_may_be_left(engine: str, parts: Sequence[_MachinePart
 
 def _start_part_here(request: dict[str, Any], words: Sequence[str]) -> _MachinePart:
     child = subprocess.Popen([*words, "--node-rank=0"], stdin=subprocess.DEVNULL, start_new_session=True)
-    leader, name = process_with_pid(child.pid), os.environ.get(container.NAME_VARIABLE, "")
+    leader, name = process_with_pid(child.pid), os.environ.get(container.CONTAINER_NAME_VARIABLE, "")
 
     def end_here() -> None:
         container.request_stop(request["engine"], name, request["grace"], leader)

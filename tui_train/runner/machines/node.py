@@ -112,7 +112,7 @@ def _contact_first_machine(request: dict[str, Any]) -> tuple[str, str, list[str]
     from_there = os.environ.get("SSH_CONNECTION", "").split()[:1] if request["ask"] else []
     tried: list[str] = []
     for name in (*request["names"], *from_there):
-        for address in node_network.ip_addresses(name):
+        for address in node_network.resolve_ip_addresses(name):
             if address in tried or node_network.is_loopback(address):
                 continue
             tried.append(address)
@@ -137,9 +137,11 @@ def run_machine_part(run_dir: str) -> int:
         environment.update(container.prepare_container_variables(plan, run_dir))
         # Nobody reads here what one said last.
         environment.pop("TUI_TRAIN_REMOVE", None)
-        container_name = container.container_name_on_machine(environment.get(container.NAME_VARIABLE, ""), rank)
+        container_name = container.container_name_on_machine(
+            environment.get(container.CONTAINER_NAME_VARIABLE, ""), rank
+        )
         if container_name:
-            environment[container.NAME_VARIABLE] = container_name
+            environment[container.CONTAINER_NAME_VARIABLE] = container_name
     words = [*request["words"], f"--node-rank={rank}"]
     cards = training_cards.choose_cards(plan, "", rank)
     if cards:
@@ -255,14 +257,14 @@ def _wait_for_exit_code(
             request_stop()
         if time.monotonic() - seen_at > unanswered.check_interval:
             seen_at = time.monotonic()
-            for line in unanswered.new_sentences(family.living_processes(), seen_at):
+            for line in unanswered.new_sentences(family.living_ticks_by_pid(), seen_at):
                 os.write(2, f"{line}\n".encode(errors="replace"))
         if time.monotonic() - heard_at > _MAX_SILENCE_SECONDS:
             return 128 + signal.SIGKILL
 
 
 def _kill_family(family: ProcessFamily) -> None:
-    left = family.living_processes()
+    left = family.living_ticks_by_pid()
     if left:
         shown = visible(" ".join(map(str, sorted(left))))
         os.write(2, f"launch.sh: {os.uname().nodename}: ends what is left of it ({shown})\n".encode(errors="replace"))

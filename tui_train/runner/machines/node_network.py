@@ -130,7 +130,7 @@ def network_interface_variables(
 
 
 def _interface_name_towards(address: str) -> str:
-    ip, shown = next(iter(ip_addresses(address)), ""), visible(address)
+    ip, shown = next(iter(resolve_ip_addresses(address)), ""), visible(address)
     if not ip:
         raise Refused(
             UNAVAILABLE_EXIT_CODE, f"no address is known here for {shown}: use the IP address of the first machine"
@@ -163,7 +163,7 @@ def without_login_user(host: str) -> str:
     return host.rpartition("@")[2]
 
 
-def ip_addresses(name: str) -> tuple[str, ...]:
+def resolve_ip_addresses(name: str) -> tuple[str, ...]:
     """Return the IP addresses of a name, none where none is known.
 
     Of a name with addresses of both kinds the older ones, as the trainings' own libraries have it.
@@ -179,7 +179,7 @@ def ip_addresses(name: str) -> tuple[str, ...]:
 
 
 def _resolve_without_getent(name: str) -> tuple[str, ...]:
-    """Return what `ip_addresses` does, where there is no getent: this has no limit of time."""
+    """Return what `resolve_ip_addresses` does, where there is no getent: this has no limit of time."""
     import socket
 
     for family in (socket.AF_INET, socket.AF_UNSPEC):

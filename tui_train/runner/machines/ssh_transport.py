@@ -74,7 +74,7 @@ class SshTransport(LocalTransport):
         self._send_signal_and_wait(leader, END_AT_ONCE_SIGNAL, _MAX_REMOTE_END_SECONDS)
 
 
-def connect_hosts(start: RunStart) -> RunStart:
+def with_transport_to_ready_hosts(start: RunStart) -> RunStart:
     """Return a start that trains on all machines of its plan; Refused (69) names the first that cannot take part."""
     plan = start.planned
     python = sys.executable if os.environ.get("TUI_TRAIN_PYTHON") else plan.python

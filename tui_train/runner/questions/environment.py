@@ -46,7 +46,7 @@ _VERSION_CODE = (
 )
 
 
-def send_installers(question: dict[str, Any]) -> None:
+def send_folder_and_installers(question: dict[str, Any]) -> None:
     """Send where an environment would lie, its room, and what could make it: uv, and Pythons with their versions.
 
     `path` is where (empty: by its `set`), `pythons` are names to look for. With `first_free` it is the first free name,

@@ -70,11 +70,11 @@ def run_program(question: dict[str, Any]) -> None:
             _wait_for_exit(child)
         if into and child.returncode != 0:
             shutil.rmtree(request["into"], ignore_errors=True)
-        said, code = _end_of_errors(errors), child.returncode
+        said, code = _stderr_tail(errors), child.returncode
     send_json_line(ended=True, code=code, said=said)
 
 
-def _end_of_errors(errors: BinaryIO) -> str:
+def _stderr_tail(errors: BinaryIO) -> str:
     errors.seek(max(0, errors.seek(0, os.SEEK_END) - _STDERR_TAIL_BYTES))
     return errors.read(_STDERR_TAIL_BYTES).decode(errors="replace")
 
@@ -120,7 +120,7 @@ def _relay_output(child: subprocess.Popen[bytes], errors: BinaryIO) -> None:
     end, rest, heartbeat = child.stdout.fileno(), b"", Heartbeat()
     while True:
         if os.fstat(errors.fileno()).st_size > _MAX_STDERR_BYTES:
-            last = (_end_of_errors(errors).strip().splitlines() or ["blanks"])[-1]
+            last = (_stderr_tail(errors).strip().splitlines() or ["blanks"])[-1]
             raise RequestFailedError(f"it wrote more than {_MAX_STDERR_BYTES >> 20} MiB of errors: {last[:200]}")
         if not select.select([end], [], [], _POLL_SECONDS)[0]:
             heartbeat.send_if_due()

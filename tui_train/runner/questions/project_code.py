@@ -42,11 +42,11 @@ class _ChangedPath(NamedTuple):
 
 def send_project_code(question: dict[str, Any]) -> None:
     """Send the code of the project that a `script` is in."""
-    code, patch = read_project_code(question["script"])
+    code, patch = read_project_code_and_patch(question["script"])
     send_json_line(code=code, patch=base64.b64encode(patch).decode())
 
 
-def read_project_code(script: str) -> tuple[dict[str, Any], bytes]:
+def read_project_code_and_patch(script: str) -> tuple[dict[str, Any], bytes]:
     """Return the project of a script as plain data, and the patch that makes of its commit what it is now.
 
     Files that are too large, binary and not in git, or that may hold secrets are `left_out`, each with why. A
@@ -108,7 +108,7 @@ def _read_changes(git: Git, objects: bytes, script: str, code: dict[str, Any]) -
     code["left_out_more"] = max(0, len(left_out) - _MAX_NAMED_FILES)
     if not kept:
         return b""
-    code["changed"], patch = _make_patch(git, objects, [change.path for change in kept])
+    code["changed"], patch = _changed_files_and_patch(git, objects, [change.path for change in kept])
     return patch
 
 
@@ -190,7 +190,7 @@ def _object_sizes(git: Git, object_ids: list[str]) -> dict[str, int]:
     return {fields[0]: int(fields[2]) for fields in map(str.split, lines) if len(fields) == 3 and fields[2].isdigit()}
 
 
-def _make_patch(git: Git, objects: bytes, paths: list[bytes]) -> tuple[list[dict[str, str]], bytes]:
+def _changed_files_and_patch(git: Git, objects: bytes, paths: list[bytes]) -> tuple[list[dict[str, str]], bytes]:
     """Return the changed files, and the patch; the repository's own index and objects stay as they are."""
     with tempfile.TemporaryDirectory() as folder:
         own_objects = os.path.join(folder, "objects")

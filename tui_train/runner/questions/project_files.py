@@ -32,7 +32,7 @@ def send_which_files_are_missing(question: dict[str, Any]) -> None:
     missing = []
     for index, file in enumerate(question["files"]):
         path = os.path.join(folder, file[0])
-        if not _is_same(path, file):
+        if not _is_same_file(path, file):
             missing.append([index, _received_size(folder, file), _modification_time_ns(path)])
     send_json_line(missing=missing)
 
@@ -63,7 +63,7 @@ def receive_files(question: dict[str, Any]) -> None:
     send_json_line(taken=len(files))
 
 
-def _is_same(path: str, file: Sequence[Any]) -> bool:
+def _is_same_file(path: str, file: Sequence[Any]) -> bool:
     _, size, mtime, mode, link = file
     try:
         status = os.lstat(path)

@@ -33,7 +33,7 @@ def send_status(question: dict[str, Any]) -> None:
     send_json_line(**standing)
 
 
-def send_status_of_each_run(question: dict[str, Any]) -> None:
+def send_status_of_newest_runs(question: dict[str, Any]) -> None:
     """Send how each run on this machine stands, the newest first, not more than the `most`."""
     folder = Path(runs_folder())
     names = sorted(path.parent.name for path in folder.glob("[!.]*/launch.sh"))

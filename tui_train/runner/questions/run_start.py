@@ -32,7 +32,7 @@ from .answer_lines import (
     require_run_folder,
     send_json_line,
 )
-from .slurm import find_job, submit_job
+from .slurm import find_submission_outcome, submit_job
 
 _MAX_LAUNCH_OUTPUT_BYTES = 4000
 # Seconds for a start under way to end, and between two looks.
@@ -106,7 +106,7 @@ def start_run(question: dict[str, Any]) -> None:
             if count_reported_starts(run) > start["starts"]:
                 start.update(started=True)
             elif question["slurm"]:
-                start.update(find_job(run, start["at"]))
+                start.update(find_submission_outcome(run, start["at"]))
             elif Process(*start.get("launcher", (0, 0))).is_alive:
                 start.update(unclear="it is about to start")
             else:
@@ -194,7 +194,7 @@ def _refuse_if_at_work(run: Path) -> None:
     status = read_status(str(run))
     if status.live or status.leftover or status.container:
         raise RequestFailedError(f"{run} is at work")
-    job = find_job(run, 0) if (run / "slurm.sh").exists() else {}
+    job = find_submission_outcome(run, 0) if (run / "slurm.sh").exists() else {}
     if job.get("started"):
         raise RequestFailedError(f"{run} is in Slurm's queue, as job {job['job']}: scancel {job['job']}")
     if job.get("unclear"):

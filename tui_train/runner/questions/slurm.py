@@ -97,11 +97,11 @@ def submit_job(run: Path, lock: int, after_job: str = "") -> dict[str, Any]:
     if done["code"] and "timed out" not in said.lower():
         return {"started": False, "said": said}
     # A program around sbatch may print no number: Slurm has taken the job all the same.
-    found = find_job(run, time.time())
+    found = find_submission_outcome(run, time.time())
     return found if "started" in found else {"unclear": said}
 
 
-def find_job(run: Path, submitted_at: float) -> dict[str, Any]:
+def find_submission_outcome(run: Path, submitted_at: float) -> dict[str, Any]:
     """Return what became of a job that may have been submitted from a run folder: Slurm lists it, or never will."""
     try:
         clusters = _clusters_to_submit_to()
@@ -140,11 +140,11 @@ def _query_jobs(cluster: str, jobs: Sequence[Sequence[str]]) -> list[dict[str, s
     if done["code"] != 0 and "Invalid job id" not in done.get("error", ""):
         raise RequestFailedError(f"squeue: {last_error_line(done['code'], done.get('error', ''))}")
     rows = [line.split("|", 4) for line in done["out"].splitlines() if line.count("|") > 3]
-    listed = [_find_job_row(rows, number, os.path.realpath(folder)) for number, folder in jobs]
+    listed = [_find_listed_job(rows, number, os.path.realpath(folder)) for number, folder in jobs]
     gone = {number for (number, _), job in zip(jobs, listed) if number and _may_sacct_know_more(job)}
-    rows = _ended_job_rows(option, gone) if gone else []
+    rows = _query_ended_job_rows(option, gone) if gone else []
     return [
-        (_find_job_row(rows, number, os.path.realpath(folder)) or job) if _may_sacct_know_more(job) else job
+        (_find_listed_job(rows, number, os.path.realpath(folder)) or job) if _may_sacct_know_more(job) else job
         for (number, folder), job in zip(jobs, listed)
     ]
 
@@ -153,7 +153,7 @@ def _may_sacct_know_more(listed: dict[str, str] | None) -> bool:
     return listed is None or listed.get("ended") == "CANCELLED"
 
 
-def _ended_job_rows(cluster_option: Sequence[str], numbers: Collection[str]) -> list[list[str]]:
+def _query_ended_job_rows(cluster_option: Sequence[str], numbers: Collection[str]) -> list[list[str]]:
     """Return what sacct says of jobs that have ended, in the columns of squeue; nothing without accounting.
 
     One whose end slurmdbd never heard of stays there as running for good.
@@ -178,7 +178,7 @@ def _with_user_name(state: str) -> str:
         return state
 
 
-def _find_job_row(rows: Sequence[Sequence[str]], number: str, folder: str) -> dict[str, str] | None:
+def _find_listed_job(rows: Sequence[Sequence[str]], number: str, folder: str) -> dict[str, str] | None:
     """Return the job of a folder, one in the queue before one that has ended."""
     ended = None
     for listed, state, reason, begins, submitted_in in rows:

@@ -44,7 +44,7 @@ def send_survey(question: dict[str, Any]) -> None:
     cards = _read_cards(question["cards"]) if question.get("cards") else None
     smi = _command_result(question["smi"]) if question.get("smi") and cards is None else None
     hub = str(question.get("hub") or ""), {**os.environ, **question.get("hub_variables", {})}
-    config = str(_call_function_of_program(*hub, "accelerate_config") or "")
+    config = str(_call_function_of_program(*hub, "accelerate_config_path") or "")
     cache = _call_function_of_program(*hub, "describe_hub_cache")
     if cache:
         folder = cache["folder"]
@@ -124,7 +124,7 @@ def _read_as_base64(name: str) -> str | None:
         return None
 
 
-def candidate_pythons(named_pythons: Sequence[str], *, with_others: bool = True) -> dict[str, str]:
+def label_by_candidate_python(named_pythons: Sequence[str], *, with_others: bool = True) -> dict[str, str]:
     """Return the paths of Pythons to ask, each with what it is; without `with_others` those that are named."""
     found = {str(Path(name).expanduser()): "chosen" for name in named_pythons}
     for label, python in _other_labels_and_pythons() if with_others else ():
@@ -163,7 +163,7 @@ def _probe_python(python: str, run_code: str, probe_text: str, max_seconds: floa
 def _probe_toolchains(question: dict[str, Any], *, with_others: bool) -> list[Any]:
     """Return what the Pythons have, those named and those found; of several that are one, the first."""
     of_prefix: dict[Any, Any] = {}
-    for python, label in candidate_pythons(question.get("pythons", ()), with_others=with_others).items():
+    for python, label in label_by_candidate_python(question.get("pythons", ()), with_others=with_others).items():
         found = _probe_python(
             python,
             question["run"],

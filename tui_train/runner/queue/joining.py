@@ -35,8 +35,8 @@ def join_queue(start: RunStart, when_free: str) -> OwnTicket | None:
     """
     if start.planned.slurm:
         return None
-    is_any = when_free == ANY_GPUS and not start.cards_overridden
-    request = _make_request(start.planned, start.cards, start.node_rank, is_any=is_any)
+    is_any = when_free == ANY_GPUS and not start.are_cards_overridden
+    request = _make_resource_request(start.planned, start.cards, start.node_rank, is_any=is_any)
     ticket = _waiting_ticket(start.mark, start.own_dir, request)
     if when_free:
         return _write_waiting_ticket(ticket)
@@ -44,7 +44,7 @@ def join_queue(start: RunStart, when_free: str) -> OwnTicket | None:
         taken = ticket._replace(waits=False, cards=start.cards, cores=request.cores)
         own = OwnTicket(QueueFolder(make=True), taken)
     except OSError as error:
-        print_message(f"{_unusable_text(error)}; other users do not see what this training takes")
+        print_message(f"{_queue_unusable_text(error)}; other users do not see what this training takes")
         return None
     with contextlib.suppress(OSError):
         _take_cards_at_once(own)
@@ -54,7 +54,7 @@ def join_queue(start: RunStart, when_free: str) -> OwnTicket | None:
 def join_queue_to_hold(planned: SupervisorPlan, folder: str) -> OwnTicket:
     """Show all users that this process waits for the cards or CPU cores of a plan, by the name of a folder."""
     require_can_wait(planned)
-    request = _make_request(planned, planned.gpus, 0, is_any=False)
+    request = _make_resource_request(planned, planned.gpus, 0, is_any=False)
     return _write_waiting_ticket(_waiting_ticket(f"{os.path.basename(folder)[:100]}-{os.getpid()}", folder, request))
 
 
@@ -67,14 +67,16 @@ def _write_waiting_ticket(ticket: Ticket) -> OwnTicket:
     try:
         return OwnTicket(QueueFolder(make=True), ticket)
     except OSError as error:
-        raise Refused(UNAVAILABLE_EXIT_CODE, f"--when-free: {_unusable_text(error)}") from None
+        raise Refused(UNAVAILABLE_EXIT_CODE, f"--when-free: {_queue_unusable_text(error)}") from None
 
 
-def _unusable_text(error: OSError) -> str:
+def _queue_unusable_text(error: OSError) -> str:
     return f"cannot use the queue {visible(queue_folder_path())}: {error.strerror}"
 
 
-def _make_request(planned: SupervisorPlan, cards: tuple[str, ...], node_rank: int, *, is_any: bool) -> ResourceRequest:
+def _make_resource_request(
+    planned: SupervisorPlan, cards: tuple[str, ...], node_rank: int, *, is_any: bool
+) -> ResourceRequest:
     if not cards:
         return ResourceRequest(cores=planned.process_count(node_rank) * planned.threads)
     return ResourceRequest((is_any and planned.gpu_pool) or cards, len(cards), planned.gpu_memory)

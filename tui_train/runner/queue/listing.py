@@ -45,7 +45,7 @@ def list_waiting_starts() -> tuple[WaitingStart, ...]:
     """Return the starts of all users that wait, the next one first; OSError where the queue cannot be read."""
     # Without a folder nobody has waited yet.
     with contextlib.suppress(FileNotFoundError), contextlib.closing(QueueFolder(make=False)) as queue:
-        return tuple(map(_waiting_start, waiting_in_order(queue.tickets(), queue.wished_orders())))
+        return tuple(map(_waiting_start, waiting_in_order(queue.tickets(), queue.wished_order_by_uid())))
     return ()
 
 
@@ -53,7 +53,7 @@ def list_cards_in_queue() -> tuple[CardInQueue, ...]:
     """Return the cards that starts of all users have or could take; none where the queue cannot be read."""
     try:
         with contextlib.closing(QueueFolder(make=False)) as queue:
-            return tuple(islice(_cards_in_queue(queue.tickets(), queue.wished_orders()), _MAX_CARDS))
+            return tuple(islice(_cards_in_queue(queue.tickets(), queue.wished_order_by_uid()), _MAX_CARDS))
     except OSError:
         return ()
 
@@ -81,7 +81,7 @@ def _cards_in_queue(tickets: Sequence[Ticket], wishes: Mapping[int, Sequence[str
 def move_in_queue(run_dir: str, *, to_front: bool) -> bool:
     """Move the start of a run before or after all others of this user; False where it does not wait."""
     with contextlib.suppress(FileNotFoundError), contextlib.closing(QueueFolder(make=False)) as queue:
-        waiting = waiting_in_order(queue.tickets(), queue.wished_orders())
+        waiting = waiting_in_order(queue.tickets(), queue.wished_order_by_uid())
         own = [ticket for ticket in waiting if ticket.uid == os.geteuid()]
         moved = [ticket.name for ticket in own if ticket.owner.folder == os.path.realpath(run_dir)]
         others = [ticket.name for ticket in own if ticket.name not in moved]

@@ -12,7 +12,7 @@ from ..system.safe_text import visible
 from .turns import Ticket, cores_to_take
 
 if TYPE_CHECKING:
-    from ..gpus.card_watch import CardUsage, CardUser
+    from ..gpus.card_watch import CardUsage, ProcessOnCard
 
 _MAX_SHOWN_REASONS = 3
 HAS_CARD_TEXT = "has one of these GPUs; --when-free waits for it"
@@ -72,10 +72,10 @@ def _card_reason(
         return f"{title}: not there"
     if card.users:
         more = f" and {len(card.users) - 1} more" if card.users[1:] else ""
-        return f"{title}: {_card_user_text(card.users[0])}{more}"
-    if card.free_memory is None or card.free_memory < memory:
-        needs = f", {_gigabytes(memory)} needed" if memory else ""
-        return f"{title}: {_gigabytes(card.free or 0)} of {_gigabytes(card.total or 0)} free{needs}"
+        return f"{title}: {_process_on_card_text(card.users[0])}{more}"
+    if card.memory_if_free is None or card.memory_if_free < memory:
+        needs = f", {_gigabytes_text(memory)} needed" if memory else ""
+        return f"{title}: {_gigabytes_text(card.free or 0)} of {_gigabytes_text(card.total or 0)} free{needs}"
     before = next((other for other in earlier if uuid in other.request.cards), None)
     return f"{title}: {run_and_user_text(before)} is before it" if before else ""
 
@@ -98,7 +98,7 @@ def run_and_user_text(ticket: Ticket) -> str:
     return f"{escaped} ({visible(user_name(ticket.uid))})"
 
 
-def _card_user_text(user: CardUser) -> str:
+def _process_on_card_text(user: ProcessOnCard) -> str:
     return ", ".join(filter(None, (f"pid {user.pid}", user.user, user.command, since_text(user.since))))
 
 
@@ -111,7 +111,7 @@ def since_text(since: float) -> str:
     return time.strftime("since %H:%M" if is_today else "since %m-%d %H:%M", then)
 
 
-def _gigabytes(size: int) -> str:
+def _gigabytes_text(size: int) -> str:
     return f"{size / 2**30:.1f} GB"
 
 

@@ -20,7 +20,7 @@ from typing import Any, Iterator, Sequence
 from ..run_folder import lock_owner
 from ..system import safe_open, untrusted_json
 from ..system.mounts import file_system_of
-from ..system.processes import machine_boot_id, process_user
+from ..system.processes import machine_boot_id, process_uid
 from ..system.safe_text import visible
 from .turns import ResourceRequest, Ticket
 
@@ -85,12 +85,12 @@ class QueueFolder:
         read = (self._living_ticket(name) for name in self._file_names(_TICKET_PREFIX))
         return [ticket for ticket in read if ticket]
 
-    def wished_orders(self) -> dict[int, tuple[str, ...]]:
+    def wished_order_by_uid(self) -> dict[int, tuple[str, ...]]:
         """Return the order that each user wants among their own tickets."""
         wishes = {}
         for name in self._file_names(_ORDER_PREFIX):
             with contextlib.suppress(OSError, untrusted_json.Unparsable), self._open_file(name) as file:
-                data = _parse_bounded(file)
+                data = _read_bounded_json(file)
                 if name == _order_file_name(uid := os.fstat(file).st_uid) and _are_texts(data.get("names")):
                     wishes[uid] = tuple(data["names"])
         return wishes
@@ -170,7 +170,7 @@ class QueueFolder:
                 with self._open_file(name) as file:
                     status = os.fstat(file)
                     if _is_locked(file):
-                        ticket = _parse_ticket(name, status.st_uid, _parse_bounded(file))
+                        ticket = _parse_ticket(name, status.st_uid, _read_bounded_json(file))
                         return ticket if ticket and _is_owner_possibly_alive(ticket) else None
                     # Its process may have written another one in its place since it was opened.
                     if self._is_file_unchanged(name, status):
@@ -291,13 +291,13 @@ def _is_owner_possibly_alive(ticket: Ticket) -> bool:
         return False
     if not owner.is_local:
         return True
-    uid = process_user(owner.pid)
+    uid = process_uid(owner.pid)
     if uid is None:
         return not os.path.exists("/proc/1")
     return uid == ticket.uid and owner.process.is_alive
 
 
-def _parse_bounded(file: int) -> Any:
+def _read_bounded_json(file: int) -> Any:
     return untrusted_json.parse_json(os.pread(file, _MAX_FILE_BYTES, 0), max_values=_MAX_JSON_VALUES)
 
 

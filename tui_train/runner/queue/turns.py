@@ -50,17 +50,17 @@ def _in_wished_order(places: Sequence[Ticket], uid: int, names: Sequence[str]) -
     return sorted(own, key=lambda ticket: rank.get(ticket.name, len(rank)))
 
 
-def cards_by_turn(
-    waiting: Sequence[Ticket], holding: Iterable[Ticket], free_memory: Mapping[str, int], core_count: int
+def cards_by_ticket_in_turn(
+    waiting: Sequence[Ticket], holding: Iterable[Ticket], memory_by_free_card: Mapping[str, int], core_count: int
 ) -> dict[str, tuple[str, ...]]:
     """Return the cards of each ticket whose turn it is, by its name; none for one that gets CPU cores.
 
-    `waiting` is in order, `holding` has what is taken, `free_memory` the free bytes of each card that nobody computes
-    on. What an earlier ticket can use is kept for it, also while it waits for more.
+    `waiting` is in order, `holding` has what is taken, `memory_by_free_card` the free bytes of each card that nobody
+    computes on. What an earlier ticket can use is kept for it, also while it waits for more.
     """
     holding = tuple(holding)
     taken = {card for ticket in holding for card in ticket.cards}
-    free_cards = {card: memory for card, memory in free_memory.items() if card not in taken}
+    free_cards = {card: memory for card, memory in memory_by_free_card.items() if card not in taken}
     free_cores = core_count - sum(ticket.cores for ticket in holding)
     turns: dict[str, tuple[str, ...]] = {}
     for ticket in waiting:
@@ -83,11 +83,11 @@ class TurnWatch:
         self._own_name = own_name
         self._unused_since: dict[str, float] = {}
 
-    def cards_by_turn(
+    def cards_by_ticket_in_turn(
         self,
         waiting: Sequence[Ticket],
         holding: Iterable[Ticket],
-        free_memory: Mapping[str, int],
+        memory_by_free_card: Mapping[str, int],
         core_count: int,
         now: float,
     ) -> dict[str, tuple[str, ...]]:
@@ -98,7 +98,7 @@ class TurnWatch:
             if now - since >= _MAX_UNUSED_TURN_SECONDS and name != self._own_name
         }
         in_line = [ticket for ticket in waiting if ticket.name not in passed]
-        turns = cards_by_turn(in_line, holding, free_memory, core_count)
+        turns = cards_by_ticket_in_turn(in_line, holding, memory_by_free_card, core_count)
         self._unused_since = {**passed, **{name: self._unused_since.get(name, now) for name in turns}}
         return turns
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 
 from ..system.safe_open import open_regular_file
-from .supervisor_plan import CheckpointRule, SupervisorPlan
+from .supervisor_plan import CheckpointLayout, SupervisorPlan
 
 _LAST_NUMBER_PATTERN = re.compile(r"(\d+)\D*$", re.ASCII)
 # More digits are no step.
@@ -22,7 +22,7 @@ _NEMO_CHECKPOINT_STEP_PATTERN = re.compile(r"(?:^iter_|step[=_])(\d{1,12})(?!\d)
 _MAX_DEPTH_BELOW_OUTPUT = 4
 
 
-def newest_complete_checkpoint(rule: CheckpointRule, run_dir: str) -> str:
+def newest_complete_checkpoint(rule: CheckpointLayout, run_dir: str) -> str:
     """Return the path of the newest complete checkpoint, empty where there is none; a relative folder is the run's."""
     if rule.file:
         path = os.path.join(run_dir, rule.folder, rule.file)
@@ -31,14 +31,14 @@ def newest_complete_checkpoint(rule: CheckpointRule, run_dir: str) -> str:
     return next((path for _, path in complete_checkpoints(rule, run_dir)), "")
 
 
-def complete_checkpoints(rule: CheckpointRule, run_dir: str) -> Iterator[tuple[int, str]]:
+def complete_checkpoints(rule: CheckpointLayout, run_dir: str) -> Iterator[tuple[int, str]]:
     """Yield step and path of each complete checkpoint that has a step, the highest step first."""
     folder = os.path.join(run_dir, rule.folder)
     try:
         names = sorted(os.listdir(folder))
     except OSError:
         return
-    steps = ((_checkpoint_step_by_rule(name, rule), os.path.join(folder, name)) for name in names)
+    steps = ((_checkpoint_step_by_layout(name, rule), os.path.join(folder, name)) for name in names)
     for number, path in sorted(((number, path) for number, path in steps if number >= 0), key=lambda pair: -pair[0]):
         if _is_complete_checkpoint(path, rule):
             yield number, path
@@ -46,7 +46,7 @@ def complete_checkpoints(rule: CheckpointRule, run_dir: str) -> Iterator[tuple[i
 
 def newest_checkpoint_of_attempt(plan: SupervisorPlan, position: int, run_dir: str) -> str:
     """Return the newest complete checkpoint of the attempt at a position of the plan, from 1; empty: there is none."""
-    rule = plan.checkpoint_rule(position)
+    rule = plan.checkpoint_layout(position)
     return newest_complete_checkpoint(rule, run_dir) if rule else ""
 
 
@@ -90,7 +90,7 @@ def is_complete_file(path: str) -> bool:
         return False
 
 
-def _checkpoint_step_by_rule(name: str, rule: CheckpointRule) -> int:
+def _checkpoint_step_by_layout(name: str, rule: CheckpointLayout) -> int:
     """Return the step of a checkpoint by its name, -1 for what is no checkpoint."""
     begin, end = len(rule.prefix), len(name) - len(rule.suffix)
     if not (name.startswith(rule.prefix) and name.endswith(rule.suffix) and end > begin):
@@ -99,7 +99,7 @@ def _checkpoint_step_by_rule(name: str, rule: CheckpointRule) -> int:
     return int(digits) if digits.isascii() and digits.isdigit() else -1
 
 
-def _is_complete_checkpoint(path: str, rule: CheckpointRule) -> bool:
+def _is_complete_checkpoint(path: str, rule: CheckpointLayout) -> bool:
     if not os.path.isdir(path):
         return not rule.complete and is_complete_file(path)
     parts = (os.path.join(path, part) for part in rule.complete)

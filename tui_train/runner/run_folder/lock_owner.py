@@ -40,7 +40,7 @@ class LockOwner(NamedTuple):
         return (self.boot, self.namespace) == (machine_boot_id(), _pid_namespace())
 
     @property
-    def machine_rebooted_since(self) -> bool:
+    def has_machine_rebooted_since(self) -> bool:
         """True where this very machine has booted since, so that it is gone."""
         here = (machine_id(), os.uname().nodename)
         return bool(self.machine) and (self.machine, self.host) == here and self.boot != machine_boot_id()
@@ -56,10 +56,10 @@ _TYPE_BY_OWNER_FIELD = {name: type(value) for name, value in LockOwner._field_de
 
 def this_process_as_owner(run_mark: str, folder: str) -> LockOwner:
     """Return this process as an owner."""
-    return owner_on_this_machine(process_with_pid(os.getpid()), machine_boot_id(), run_mark, folder)
+    return process_of_this_machine_as_owner(process_with_pid(os.getpid()), machine_boot_id(), run_mark, folder)
 
 
-def owner_on_this_machine(process: Process, boot_id: str, run_mark: str, folder: str = "") -> LockOwner:
+def process_of_this_machine_as_owner(process: Process, boot_id: str, run_mark: str, folder: str = "") -> LockOwner:
     """Return a process of this machine, of this boot or an earlier one, as an owner."""
     here = _pid_namespace(), machine_id(), os.uname().nodename
     return LockOwner(process.pid, process.ticks, boot_id, *here, run_mark, folder)
@@ -116,7 +116,7 @@ def is_owner_of_open_lock_working(
     """Tell what `is_owner_working` does, by descriptors; `asks_disk` writes beside the lock, for the disk's time."""
     if owner.is_local:
         return owner.process.is_alive
-    if owner.machine_rebooted_since:
+    if owner.has_machine_rebooted_since:
         return False
     try:
         touched = os.stat(OWNER_FILE_NAME, dir_fd=lock_descriptor, follow_symlinks=False).st_mtime

@@ -45,7 +45,7 @@ class RunStart(NamedTuple):
         return self.planned.attempts
 
     @property
-    def cards_overridden(self) -> bool:
+    def are_cards_overridden(self) -> bool:
         """True where they are not those of the plan."""
         return self.cards != self.planned.gpus
 

@@ -138,7 +138,7 @@ def read_status(run_dir: str, logged: tuple[JournalEvent, ...] | None = None) ->
     last, later = _last_start_and_later_events(logged)
     if last is None or (owner and owner.mark != last.mark):
         # Events were lost, or the start has not written its first: whoever holds the folder is the second witness.
-        if owner and _supervisor_works(run_dir, owner):
+        if owner and _is_supervisor_working(run_dir, owner):
             return _build_status(run_dir, owner, _start_event_from_owner(owner), (), attempts)
         owner = None
     if last is None:
@@ -164,10 +164,10 @@ def _start_event_from_owner(owner: LockOwner) -> JournalEvent:
 
 def _owner_from_start_event(last: JournalEvent) -> LockOwner:
     """Return who run_started names, as if a lock named it; one on another boot is gone."""
-    return lock_owner.owner_on_this_machine(Process(last.pid, last.start_ticks), last.boot_id, last.mark)
+    return lock_owner.process_of_this_machine_as_owner(Process(last.pid, last.start_ticks), last.boot_id, last.mark)
 
 
-def run_process_family(run_dir: str, status: RunStatus) -> ProcessFamily:
+def process_family_of_run(run_dir: str, status: RunStatus) -> ProcessFamily:
     """Return the processes of a run; none where another user could have written who they are.
 
     A leader that events.jsonl names counts only where it is this folder's.
@@ -256,14 +256,14 @@ def _build_status(
             state=end.state,
             seconds=events.seconds_between_events(begin, end) if begin.time else None,
         )
-        left = run_process_family(run_dir, now).living_processes() if owner.is_local and now.left else {}
+        left = process_family_of_run(run_dir, now).living_ticks_by_pid() if owner.is_local and now.left else {}
         return now._replace(leftover=tuple(sorted(left)))
     seconds = events.seconds_since_event(begin, is_local=owner.is_local) if begin.time else None
-    if _supervisor_works(run_dir, owner):
+    if _is_supervisor_working(run_dir, owner):
         is_stopping = any(event.event == "stopping" for event in later_events)
         state = "stopping" if is_stopping else "waiting" if waited else "running"
         return now._replace(state=state, host="" if owner.is_local else owner.host, seconds=seconds)
-    left = run_process_family(run_dir, now).living_processes() if owner.is_local else {}
+    left = process_family_of_run(run_dir, now).living_ticks_by_pid() if owner.is_local else {}
     return now._replace(leftover=tuple(sorted(left)), seconds=seconds if left else None)
 
 
@@ -281,7 +281,7 @@ def _is_decimal(text: str) -> bool:
     return text.isascii() and text.isdigit() and len(text) < 16
 
 
-def _supervisor_works(run_dir: str, owner: LockOwner) -> bool:
+def _is_supervisor_working(run_dir: str, owner: LockOwner) -> bool:
     """Tell whether a supervisor still works: one here by its process, one elsewhere by its lock."""
     if not owner.is_local:
         return lock_owner.is_owner_working(os.path.join(run_dir, lock_owner.LOCK_FOLDER_NAME), owner)

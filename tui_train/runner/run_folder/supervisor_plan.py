@@ -17,7 +17,7 @@ PLAN_FILE_NAME = "plan.json"
 _THREAD_COUNT_VARIABLE = "OMP_NUM_THREADS"
 
 
-class CheckpointRule(NamedTuple):
+class CheckpointLayout(NamedTuple):
     """Rule for checkpoints: their folder, their names, and the files that only a complete one holds.
 
     They are PREFIX + step + SUFFIX, or, where `file` is given, always that one.
@@ -38,7 +38,7 @@ class PlannedAttempt(NamedTuple):
 
     title: str = ""
     next_by_phase: Mapping[str, int] = {}
-    checkpoints: CheckpointRule | None = None
+    checkpoints: CheckpointLayout | None = None
     fills: tuple[tuple[str, object], ...] = ()
 
 
@@ -85,7 +85,7 @@ class SupervisorPlan(NamedTuple):
         """True where each of several machines is started by hand, with a supervisor of its own."""
         return self.nodes > 1 and not self.slurm and not self.hosts
 
-    def checkpoint_rule(self, position: int) -> CheckpointRule | None:
+    def checkpoint_layout(self, position: int) -> CheckpointLayout | None:
         """Return the rule of the attempt at a position, from 1; None where there is no such attempt, or no rule."""
         return self.attempts[position - 1].checkpoints if 0 < position <= len(self.attempts) else None
 
@@ -182,7 +182,7 @@ def _parse_attempt(data: Any, run_dir: str) -> PlannedAttempt:
     return PlannedAttempt(
         title=_require_text(data["title"]),
         next_by_phase={_require_text(phase): int(number) for phase, number in (data.get("then") or {}).items()},
-        checkpoints=_parse_checkpoint_rule(rule, run_dir) if rule else None,
+        checkpoints=_parse_checkpoint_layout(rule, run_dir) if rule else None,
         fills=tuple((_require_text(path), otherwise) for path, otherwise in data.get("fills") or ()),
     )
 
@@ -194,8 +194,8 @@ def _planned_thread_count(attempts: Any) -> int:
     return int(values[-1]) if values and re.fullmatch("[1-9][0-9]{0,3}", values[-1]) else 1
 
 
-def _parse_checkpoint_rule(data: Any, run_dir: str) -> CheckpointRule:
-    return CheckpointRule(
+def _parse_checkpoint_layout(data: Any, run_dir: str) -> CheckpointLayout:
+    return CheckpointLayout(
         folder=_resolve_plan_word(data["folder"], run_dir),
         prefix=_require_text(data["prefix"]),
         complete=_require_texts(data["complete"]),

@@ -89,18 +89,18 @@ def _group_and_parents(mount_point: Path, path: str) -> Iterator[Path]:
 def _read_limits_v2(group: Path) -> CgroupLimits:
     quota, _, period = (read_text(group / "cpu.max") or "").strip().partition(" ")
     cpus = int(quota) / int(period) if quota.isdecimal() and period.isdecimal() and int(period) else None
-    return _limits_of_cpus_and_memory(cpus, group, "memory.max", "memory.current", "inactive_file")
+    return _read_memory_and_task_limits(cpus, group, "memory.max", "memory.current", "inactive_file")
 
 
 def _read_limits_v1(group: Path) -> CgroupLimits:
     quota, period = _read_number(group / "cpu.cfs_quota_us"), _read_number(group / "cpu.cfs_period_us")
     cpus = quota / period if quota and period else None
-    return _limits_of_cpus_and_memory(
+    return _read_memory_and_task_limits(
         cpus, group, "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"
     )
 
 
-def _limits_of_cpus_and_memory(
+def _read_memory_and_task_limits(
     cpus: float | None, group: Path, limit_file: str, used_file: str, cache_key: str
 ) -> CgroupLimits:
     limit, used = _read_number(group / limit_file), _read_number(group / used_file)

@@ -44,7 +44,7 @@ def read_host_facts() -> dict[str, Any]:
         "memory_available": smallest_known(available, limits.memory_free),
         "interfaces": _network_interfaces(),
         "logout": read_logout_effect(),
-        **read_shared_memory(),
+        **read_shared_memory_facts(),
         **read_process_limits(limits.free_tasks),
         "numa_nodes": read_numa_nodes(),
         "rdma_devices": read_rdma_devices(),
@@ -52,7 +52,7 @@ def read_host_facts() -> dict[str, Any]:
     }
 
 
-def read_shared_memory(
+def read_shared_memory_facts(
     folder: str = _SHARED_MEMORY_FOLDER, mounts_file: str | os.PathLike[str] = MOUNTS_FILE
 ) -> dict[str, Any]:
     """Return size and free bytes, why it cannot be used (empty: it can), and its file system; None: unknown."""

@@ -112,7 +112,7 @@ def process_age_seconds(ticks: int) -> float:
     return max(0.0, time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK"))
 
 
-def process_user(pid: int) -> int | None:
+def process_uid(pid: int) -> int | None:
     """Return the effective user id of a process, None where it is not to be seen."""
     try:
         with open(f"/proc/{pid}/status", "rb") as file:
@@ -168,9 +168,9 @@ class ProcessFamily:
         self.seen_ticks: dict[int, int] = {}
         self._asked: set[Process] = set()
 
-    def living_processes(self) -> dict[int, int]:
+    def living_ticks_by_pid(self) -> dict[int, int]:
         """Return the ticks of each living process of the run by its pid."""
-        stats = _all_process_stats()
+        stats = _process_stats_by_pid()
         leader_stat = stats.get(self.leader.pid)
         group = self.leader.pid if leader_stat and leader_stat.ticks == self.leader.ticks else -1
         members = {
@@ -195,7 +195,7 @@ class ProcessFamily:
 
     def wait_until_gone(self, seconds: float, pause: Callable[[], object]) -> dict[int, int]:
         """Return who lives after so many seconds at most; each `pause` in between is a moment's."""
-        return _repeat_while_processes_live(self.living_processes, seconds, pause)
+        return _repeat_while_processes_live(self.living_ticks_by_pid, seconds, pause)
 
     def terminate_until_gone(self, seconds: float, pause: Callable[[], object]) -> dict[int, int]:
         """Ask all to end, also those that appear meanwhile; return who lives after so many seconds at most."""
@@ -207,24 +207,24 @@ class ProcessFamily:
 
     def terminate(self) -> dict[int, int]:
         """Send SIGTERM to each process of the run that was not sent it before, and return all that live."""
-        living = self.living_processes()
+        living = self.living_ticks_by_pid()
         for process in {Process(*item) for item in living.items()} - self._asked:
             send_signal(process, signal.SIGTERM)
             self._asked.add(process)
         return living
 
     def _send_kill(self) -> dict[int, int]:
-        living = self.living_processes()
+        living = self.living_ticks_by_pid()
         for pid, ticks in living.items():
             send_signal(Process(pid, ticks), signal.SIGKILL)
         return living
 
 
 def _repeat_while_processes_live(
-    living_processes: Callable[[], dict[int, int]], seconds: float, pause: Callable[[], object]
+    living_ticks_by_pid: Callable[[], dict[int, int]], seconds: float, pause: Callable[[], object]
 ) -> dict[int, int]:
     deadline = time.monotonic() + seconds
-    while (living := living_processes()) and time.monotonic() < deadline:
+    while (living := living_ticks_by_pid()) and time.monotonic() < deadline:
         pause()
     return living
 
@@ -266,7 +266,7 @@ def process_has_variable(pid: int, variable: str, value: str) -> bool:
         return False
 
 
-def _all_process_stats() -> dict[int, ProcessStat]:
+def _process_stats_by_pid() -> dict[int, ProcessStat]:
     entries: dict[int, ProcessStat] = {}
     for name in os.listdir("/proc"):
         if name.isdigit():

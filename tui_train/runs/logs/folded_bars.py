@@ -50,7 +50,7 @@ class FoldedBars:
         self._stamp = (0, 0)
         self._blocks: dict[int, _BlockBars] = {}
 
-    def refresh(self, stamp: tuple[int, int]) -> None:
+    def forget_changed_blocks(self, stamp: tuple[int, int]) -> None:
         """Forget what may have changed, given the log's present `change_stamp`."""
         (inode, size), self._stamp = self._stamp, stamp
         if stamp == (inode, size):

@@ -22,7 +22,7 @@ def read_metrics(run: RunFolder) -> Metrics:
     return joined_metrics(read_trainer_metrics(run), logged)
 
 
-def attempt_log_bytes(run: RunFolder) -> int:
+def size_of_all_attempt_logs(run: RunFolder) -> int:
     """Return the bytes of the logs of all attempts."""
     return sum(inode_and_size(run.attempt_log(attempt.number))[1] for attempt in read_status(run).attempts)
 

@@ -97,8 +97,8 @@ class RunResult(Struct, frozen=True, kw_only=True):
     """The user's code from which it started, each a label and words."""
 
     @property
-    def weights_text(self) -> str:
-        """Kind and size of the weights, in words."""
+    def weights_kind_and_base_text(self) -> str:
+        """Kind of the weights, and the model that they were trained from, in words."""
         if self.weights is None:
             return ""
         named = f"{self.base}@{self.revision}" if self.revision else self.base
@@ -279,7 +279,7 @@ def _other_weights_files(run: RunFolder, status: RunStatus, folders: Iterable[Pa
 
 def output_and_newest_checkpoint(run: RunFolder, plan: SupervisorPlan, status: RunStatus) -> tuple[Path, str]:
     """Return the output folder of a run's last attempt, and its newest complete checkpoint (empty: none)."""
-    rule = plan.checkpoint_rule(_last_position(status))
+    rule = plan.checkpoint_layout(_last_attempt_position(status))
     output = local_output_folder(run.path, _last_output_folder(plan, status))
     if rule is None:
         return output, _newest_automodel_checkpoint(output)
@@ -290,7 +290,7 @@ def output_and_newest_checkpoint(run: RunFolder, plan: SupervisorPlan, status: R
 
 def weights_by_checkpoint_step(run: RunFolder, plan: SupervisorPlan, status: RunStatus) -> dict[int, Weights]:
     """Return the adapter or model of each complete checkpoint of a run's last attempt, on this machine."""
-    rule = plan.checkpoint_rule(_last_position(status))
+    rule = plan.checkpoint_layout(_last_attempt_position(status))
     if rule is None or rule.file:
         return {}
     if read_remote_location(run.path):
@@ -308,13 +308,13 @@ def _no_such_checkpoint_error(run: RunFolder, known: Iterable[int]) -> NotFound:
     return NotFound(f"{visible(run.name)} has no complete checkpoint of step {run.checkpoint}", remedy)
 
 
-def _last_position(status: RunStatus) -> int:
+def _last_attempt_position(status: RunStatus) -> int:
     return status.attempts[-1].position if status.attempts else 1
 
 
 def _last_output_folder(plan: SupervisorPlan, status: RunStatus) -> str:
     """Return the output folder of a run's last attempt as its plan names it."""
-    rule = plan.checkpoint_rule(_last_position(status))
+    rule = plan.checkpoint_layout(_last_attempt_position(status))
     return (rule.folder if rule else "") or plan.output
 
 
@@ -373,7 +373,7 @@ def _absolute_base_model(base: str, run: RunFolder) -> str:
 
 def first_and_last_reward(progress: Progress) -> tuple[float | None, float | None]:
     """Return the mean rewards of the first and the last step that reported one; None where none did."""
-    reward = progress.metrics.named("reward")
+    reward = progress.metrics.series_named("reward")
     buckets = reward.all_buckets() if reward else ()
     return (buckets[0].mean, reward.last[1]) if reward and buckets else (None, None)
 

@@ -12,7 +12,7 @@ from tui_train.base.files import read_regular_file
 from tui_train.base.text import visible
 from tui_train.runner.run_folder import checkpoints
 from tui_train.runner.run_folder.state import RunStatus
-from tui_train.runner.run_folder.supervisor_plan import CheckpointRule, read_plan
+from tui_train.runner.run_folder.supervisor_plan import CheckpointLayout, read_plan
 from tui_train.runner.system.refused import Refused
 from tui_train.runs.remote_run import (
     is_output_in_shared_run_folder,
@@ -73,7 +73,7 @@ def resume_mode(run: RunFolder) -> Literal["told", "by itself", "never"]:
 def resume_or_restart_remedy(run: RunFolder) -> str:
     """Return the command that goes on with a run that was stopped, or starts over where it takes no checkpoint."""
     if resume_mode(run) == "never":
-        return f"Train again: tui-train run {visible(shlex.quote(str(run.profile)))}"
+        return f"Train again: tui-train run {visible(shlex.quote(str(run.profile_file)))}"
     return f"Resume it: tui-train resume {visible(run.name)}"
 
 
@@ -124,7 +124,7 @@ def find_run_output(run: RunFolder, attempt_position: int) -> RunOutput:
         return RunOutput(folder=place.folder, host=place.host, fetched=own, output=there, checkpoint=checkpoint)
     output = plan.output or str(run.path / "output")
     newest = checkpoints.newest_checkpoint_of_attempt(plan, attempt_position, str(run.path))
-    rule = plan.checkpoint_rule(attempt_position)
+    rule = plan.checkpoint_layout(attempt_position)
     return RunOutput(
         folder=str(run.path),
         output=output,
@@ -133,7 +133,7 @@ def find_run_output(run: RunFolder, attempt_position: int) -> RunOutput:
     )
 
 
-def _awaited_checkpoint_text(run: RunFolder, rule: CheckpointRule) -> str:
+def _awaited_checkpoint_text(run: RunFolder, rule: CheckpointLayout) -> str:
     """Return what a user's own script has to write: `checkpoint-STEP with trainer_state.json`; other trainers do."""
     profile = run.read_profile()
     if profile is None or profile.trainer.kind != "script":

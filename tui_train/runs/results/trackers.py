@@ -35,7 +35,7 @@ class ReportingRun(Struct, frozen=True):
 
 def tracker_lines(run: ReportingRun) -> tuple[TrackerLine, ...]:
     """Return how each tracker of a run is opened, by the Python that trained, through ssh where that is on a host."""
-    return tuple(_LINE_BY_TRACKER[name](run) for name in run.profile.tracking.chosen)
+    return tuple(_LINE_BY_TRACKER[name](run) for name in run.profile.tracking.chosen_trackers)
 
 
 def _tensorboard_line(run: ReportingRun) -> TrackerLine:

@@ -8,7 +8,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tui_train.base.errors import Unavailable
-from tui_train.base.text import as_sentence
+from tui_train.base.text import capitalised
 from tui_train.facts.gpus.gpu_sets import rank_card_sets, recommended_uuids
 from tui_train.facts.gpus.verdicts import (
     gpu_verdicts,
@@ -64,7 +64,7 @@ def cards_idle_beside_cpu(setup: Setup) -> LeftOutCards | None:
     try:
         return replace(found, torch_build=recommended_torch_build(machine))
     except Unavailable as error:
-        reason = f"{as_sentence(error.message)}. " if error.message not in why else ""
+        reason = f"{capitalised(error.message)}. " if error.message not in why else ""
         return replace(found, remedy=f"{reason}{error.remedy}")
 
 
@@ -91,7 +91,7 @@ def cards_usable_by_another_torch(setup: Setup) -> LeftOutCards | None:
     return None
 
 
-def left_out_cards_sentence(setup: Setup) -> tuple[str, ...]:
+def left_out_cards_sentences(setup: Setup) -> tuple[str, ...]:
     """Return a sentence for the cards that do not train though the user named none, empty where there are none."""
     hardware = setup.profile.hardware
     if hardware.device == "cpu" or hardware.gpus:
@@ -127,7 +127,7 @@ def _other_usable_pythons(setup: Setup) -> Iterator[Toolchain]:
     """Yield the other Pythons that could train; in a container it is the image that does."""
     if setup.profile.container.engine != "none":
         return
-    for tool, problem in setup.python_problems:
+    for tool, problem in setup.pythons_and_why_unusable:
         if tool != setup.toolchain and not problem:
             yield tool
 

@@ -72,4 +72,4 @@ def other_hosts_left_out_sentences(setup: Setup) -> Iterator[str]:
 def processes_per_machine(setup: Setup) -> tuple[int, ...]:
     """Return the number of processes of each machine."""
     profile = setup.profile
-    return profile.nodes.uneven_processes or (setup.first_machine_processes,) * profile.nodes.machine_count
+    return profile.nodes.uneven_processes or (setup.first_machine_process_count,) * profile.nodes.machine_count

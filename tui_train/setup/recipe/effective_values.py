@@ -16,7 +16,7 @@ from tui_train.profile.presets import NAMES_OF_DECLARABLE_DEFAULTS, PLACEHOLDER_
 from tui_train.profile.types import Profile
 from tui_train.setup.recipe.options import PresetPassingRule, get_nested_value, given_options, preset_passing_rules
 from tui_train.trainers import trainer_has_own_field, trainer_of
-from tui_train.trainers.script import runs_preset_module
+from tui_train.trainers.script import do_preset_defaults_apply
 from tui_train.trainers.trainer import Trainer
 
 # Trainers without a number of steps may have a number of epochs.
@@ -69,7 +69,9 @@ def effective_values(
     profile = trainer.profile
     user_values = {**(by_launcher or {}), **_values_set_by_user(profile, preset, document, copies)}
     default = f"{preset.label}'s default" if trainer_has_own_field(profile, "trainer.preset") else "default"
-    defaults = _preset_defaults_unless_file_decides(preset, document) if runs_preset_module(profile, preset) else {}
+    defaults = (
+        _preset_defaults_unless_file_decides(preset, document) if do_preset_defaults_apply(profile, preset) else {}
+    )
     sources = trainer.own_default_source_by_name()
     by_default = {name: EffectiveValue(value, sources.get(name, default)) for name, value in defaults.items()}
     known = {**by_default, **user_values}

@@ -77,11 +77,11 @@ class ValueInForce(NamedTuple):
 
     parameter: ScriptParameter
     values: tuple[str, ...]
-    is_given: bool
+    is_from_arguments: bool
 
 
 def given_arguments(source: ScriptSource, words: Sequence[str]) -> Mapping[str, GivenArgument]:
-    """Return what the arguments give, by the name of each parameter that is among them; of several the last."""
+    """Return what the arguments give each parameter, by its name: the last, or all where it takes several."""
     parameters = parameters_in_scope(source, words)
     flags = {flag: parameter for parameter in parameters for flag in _all_flags(parameter)}
     positional = [parameter for parameter in parameters if parameter.form == "positional"]
@@ -292,7 +292,7 @@ def _values_in_force(source: ScriptSource, words: Sequence[str]) -> Iterator[Val
             yield ValueInForce(parameter, plain, given is not None)
 
 
-def likely_input_paths(source: ScriptSource, profile: Profile) -> Mapping[str, tuple[str, ...]]:
+def likely_input_paths_by_name(source: ScriptSource, profile: Profile) -> Mapping[str, tuple[str, ...]]:
     """Return the whole paths of files that the arguments have a script read, by the name of the parameter.
 
     By their names they hold data, or a model where they begin as paths do.

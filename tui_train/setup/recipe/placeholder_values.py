@@ -21,7 +21,7 @@ PlaceholderValue = CommandWord | int | float | bool | tuple[CommandWord, ...]
 PlaceholderWords = Mapping[str, Sequence[CommandWord]]
 
 # The recipe's values that are passed as they are.
-_VALUES_PASSED_UNCHANGED = tuple(
+_VALUE_NAMES_PASSED_UNCHANGED = tuple(
     name
     for name, key in KEY_BY_PLACEHOLDER.items()
     if key == f"recipe.{name}" and name not in {"learning_rate", "eval_batch"}
@@ -68,7 +68,7 @@ def placeholder_values(
         "total_batch": recipe.micro_batch and recipe.micro_batch * world_size,
         "whole_epochs": int(recipe.epochs) if recipe.epochs and recipe.epochs.is_integer() else None,
         **_warmup_values(recipe, setup.toolchain),
-        **{name: getattr(recipe, name) for name in _VALUES_PASSED_UNCHANGED},
+        **{name: getattr(recipe, name) for name in _VALUE_NAMES_PASSED_UNCHANGED},
     }
     for name, value in from_recipe.items():
         if value is None or KEY_BY_PLACEHOLDER[name] not in passed_keys:
@@ -112,7 +112,7 @@ def _warmup_values(recipe: Recipe, toolchain: Toolchain | None) -> dict[str, Pla
 
 def _tracker_values(tracking: Tracking, toolchain: Toolchain | None) -> dict[str, PlaceholderValue]:
     """Return the chosen trackers, each by itself, as a list and as one word, and Trackio's project; empty for none."""
-    chosen = tracking.chosen
+    chosen = tracking.chosen_trackers
     return {
         **dict.fromkeys(TRACKER_NAMES, ""),
         **dict.fromkeys(chosen, "yes"),
@@ -158,13 +158,13 @@ def save_on_stop_arguments(setup: Setup, passed_values: Mapping[str, Placeholder
     library, _, since = stop.needs.partition(" ")
     versions = {"transformers": tool.transformers, **tool.packages} if tool else {}
     fits = not library or is_known_at_least(versions.get(library), since)
-    holds = condition_holds(stop.when, first_value_texts(placeholder_words(passed_values)))
+    holds = condition_holds(stop.when, first_value_text_by_placeholder(placeholder_words(passed_values)))
     return stop.arguments if fits and holds else ()
 
 
 def fill_placeholders(argument: PresetArgument, values: PlaceholderWords) -> tuple[tuple[CommandWord, ...], ...]:
     """Return the words with placeholders filled: none if one is empty, once for each value if one has several."""
-    if not condition_holds(argument.when, first_value_texts(values)):
+    if not condition_holds(argument.when, first_value_text_by_placeholder(values)):
         return ()
     named = [name for name in PLACEHOLDER_PATTERN.findall("\n".join(argument.words)) if name in values]
     repeats = min((len(values[name]) for name in named), default=1)
@@ -175,7 +175,7 @@ def fill_placeholders(argument: PresetArgument, values: PlaceholderWords) -> tup
     )
 
 
-def first_value_texts(values: PlaceholderWords) -> dict[str, str]:
+def first_value_text_by_placeholder(values: PlaceholderWords) -> dict[str, str]:
     """Return the first of each placeholder's values as text, for conditions."""
     return {name: str(texts[0]) if texts else "" for name, texts in values.items()}
 

@@ -1,4 +1,4 @@
-"""Cluster: a plan as the machines of a cluster run it, with what a manifest has to ask for, and their script."""
+"""ClusterPlan: a plan as the machines of a cluster run it, with what a manifest has to ask for, and their script."""
 
 import hashlib
 import re
@@ -98,7 +98,7 @@ class ClusterPlan(Struct, frozen=True, kw_only=True):
     """Requests, placement and rights, as the profile has them."""
 
     @property
-    def secrets(self) -> tuple[str, ...]:
+    def secret_variables(self) -> tuple[str, ...]:
         """The variables whose values are secrets."""
         named = self.plan.notify.webhook if self.plan.notify else ""
         return tuple(dict.fromkeys((*self.plan.secrets, *([named[1:]] if named.startswith("$") else []))))
@@ -188,7 +188,7 @@ def plan_for_cluster(
         claims=tuple(claims),
         paths=paths,
         shared_memory=profile.container.shared_memory,
-        library_requirements=_library_versions(toolchain),
+        library_requirements=_library_requirements(toolchain),
         had_container=plan.container is not None,
         options=profile.cluster,
     )
@@ -217,7 +217,7 @@ def is_within(path: str, folder: str) -> bool:
     return f"{path.rstrip('/')}/".startswith(f"{folder.rstrip('/')}/")
 
 
-def _library_versions(toolchain: Toolchain | None) -> tuple[str, ...]:
+def _library_requirements(toolchain: Toolchain | None) -> tuple[str, ...]:
     """Return the libraries of a Python without the build of their versions; none of those whose version is unknown."""
     if toolchain is None:
         return ()

@@ -36,7 +36,7 @@ def render_manifest(cluster: ClusterPlan) -> RenderedManifest:
         # A training asks nothing of the cluster.
         "automountServiceAccountToken": False,
         "securityContext": pod_options.pod_security_context(cluster),
-        **pod_options.pod_placement(cluster),
+        **pod_options.pod_placement_and_pull_secrets(cluster),
         "terminationGracePeriodSeconds": kubernetes.pod_grace_seconds(cluster),
         "containers": [container],
         "volumes": volumes,

@@ -147,7 +147,8 @@ def pod_variables(cluster: ClusterPlan) -> list[dict[str, Any]]:
     plain: list[dict[str, Any]] = [{"name": setting.name, "value": setting.value} for setting in settings]
     secret = secret_name(cluster)
     return plain + [
-        {"name": name, "valueFrom": {"secretKeyRef": {"name": secret, "key": name}}} for name in cluster.secrets
+        {"name": name, "valueFrom": {"secretKeyRef": {"name": secret, "key": name}}}
+        for name in cluster.secret_variables
     ]
 
 
@@ -240,8 +241,8 @@ def _manifest_notes(cluster: ClusterPlan, file_name: str) -> list[str]:
             " (without --server-side the files are too large for kubectl)."
         )
     ]
-    if cluster.secrets:
-        words = " ".join(f'--from-literal={name}="${name}"' for name in cluster.secrets)
+    if cluster.secret_variables:
+        words = " ".join(f'--from-literal={name}="${name}"' for name in cluster.secret_variables)
         lines.append(f"Before it, once: kubectl create secret generic {secret_name(cluster)} {words}")
     if cluster.gpus and cluster.gpu_name and not cluster.options.node_labels:
         each = "GPU" if cluster.gpus == 1 else "GPUs"

@@ -43,7 +43,7 @@ def pod_resources(cluster: ClusterPlan) -> dict[str, Any]:
     return {"requests": amounts, "limits": dict(amounts)} if amounts else {}
 
 
-def pod_placement(cluster: ClusterPlan) -> dict[str, Any]:
+def pod_placement_and_pull_secrets(cluster: ClusterPlan) -> dict[str, Any]:
     """Return the fields of a pod that say on which nodes it may run, and how its image is pulled."""
     options = cluster.options
     for secret in options.pull_secrets:

@@ -62,7 +62,7 @@ def render_manifest(cluster: ClusterPlan) -> RenderedManifest:
     document["workdir"] = "."
     copied = {mount.inside: mount.host for mount in cluster.mounts if mount.host not in cluster.outputs}
     document |= {"file_mounts": copied} if copied else {}
-    document |= {"secrets": dict.fromkeys(cluster.secrets)} if cluster.secrets else {}
+    document |= {"secrets": dict.fromkeys(cluster.secret_variables)} if cluster.secret_variables else {}
     if not has_image:
         document["setup"] = _setup_script(cluster)
     document["run"] = _run_script(cluster, has_image=has_image)
@@ -138,11 +138,13 @@ def _recovery_notes(cluster: ClusterPlan) -> list[str]:
 
 
 def _task_notes(cluster: ClusterPlan, *, has_image: bool) -> list[str]:
-    secrets = "".join(f" --secret {name}" for name in cluster.secrets)
+    secrets = "".join(f" --secret {name}" for name in cluster.secret_variables)
     start = f"sky jobs launch -n {cluster.name}" if _is_managed(cluster) else f"sky launch -c {cluster.name}"
     lines = [f"Start in this folder: {start}{secrets} {FILE_NAME}", *_recovery_notes(cluster)]
-    if cluster.secrets:
-        lines.append(f"{', '.join(cluster.secrets)} must be exported in that shell; the file has only the names.")
+    if cluster.secret_variables:
+        lines.append(
+            f"{', '.join(cluster.secret_variables)} must be exported in that shell; the file has only the names."
+        )
     if cluster.gpus:
         named = accelerator_name(cluster.gpu_name)
         lines.append(f"Asks for {cluster.gpus} x {named} a machine; `sky gpus list` has the names.")

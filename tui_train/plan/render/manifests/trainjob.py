@@ -34,7 +34,7 @@ def render_manifest(cluster: ClusterPlan) -> RenderedManifest:
     pod = {
         "terminationGracePeriodSeconds": kubernetes.pod_grace_seconds(cluster),
         "securityContext": pod_options.pod_security_context(cluster),
-        **pod_options.pod_placement(cluster),
+        **pod_options.pod_placement_and_pull_secrets(cluster),
         "volumes": volumes,
         "containers": [
             {

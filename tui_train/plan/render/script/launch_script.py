@@ -28,7 +28,7 @@ def render_launch_script(plan: Plan, outside_files: str = "") -> str:
     settings, body = _settings_and_command_body_lines(plan, merged)
     lines = [
         *script_head.head_comment_lines(plan, outside_files),
-        *script_head.folder_python_and_gpu_lines(plan),
+        *script_head.folder_python_and_machine_lines(plan),
         *(container_lines.mount_lines(plan.container) if plan.container else []),
         *_preparation_function_lines(plan),
         "choose() { # sets the command of attempt $attempt",

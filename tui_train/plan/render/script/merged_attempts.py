@@ -87,7 +87,7 @@ class _CommandSlot(Struct):
     parts: dict[int, CommandPart]
 
     @property
-    def first(self) -> CommandPart:
+    def first_part(self) -> CommandPart:
         """The part of the first attempt that has one."""
         return next(iter(self.parts.values()))
 
@@ -230,11 +230,11 @@ def _slot_lines(
     python: str = "",
 ) -> tuple[ScriptLine, ...]:
     """Return the lines of some parts; the word that is the training Python is left to TUI_TRAIN_PYTHON."""
-    interpreter = next((slot for slot in slots if python and slot.first.words[0] == python), None)
+    interpreter = next((slot for slot in slots if python and slot.first_part.words[0] == python), None)
     lines = []
     option = ""
     for slot in slots:
-        part = slot.first
+        part = slot.first_part
         present = tuple(slot.parts.get(number) for number in range(attempt_count))
         words, flag = [], ""
         for position, word in enumerate(part.words):

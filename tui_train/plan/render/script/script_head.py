@@ -106,7 +106,7 @@ def _requirements_text(plan: Plan) -> str:
     return f", {plan.container.engine} with the image, and python3" if plan.container else " and the Python below"
 
 
-def folder_python_and_gpu_lines(plan: Plan) -> list[str]:
+def folder_python_and_machine_lines(plan: Plan) -> list[str]:
     """Return the lines that set the run folder, Python and GPUs."""
     lines = [_CHECK_BASH_AND_FIND_FOLDER_SCRIPT, f"python=${{TUI_TRAIN_PYTHON:-{quoted_with_home(plan.python)}}}"]
     if plan.is_started_by_hand or plan.hosts:
