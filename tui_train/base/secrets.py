@@ -99,8 +99,8 @@ def find_possible_secret_arguments(
         name, equals, value = word.partition("=")
         if not (equals and _OPTION_NAME_PATTERN.fullmatch(name)):
             name, value = previous_option, word
-        certain = _secret_certainty(name, value, is_command=is_command)
-        if certain is not None:
+        certain = _is_surely_secret(name, value, is_command=is_command)
+        if certain or _looks_secret(name, value):
             yield PossibleSecretArgument(
                 name,
                 value,
@@ -110,19 +110,31 @@ def find_possible_secret_arguments(
         previous_option = word if word.startswith("-") and not equals else ""
 
 
-def _secret_certainty(name: str, value: str, *, is_command: bool) -> bool | None:
-    """Return whether an argument is a secret for sure (True) or possibly (False); None where nothing speaks for it."""
-    bare_name = name.lstrip("-+~")
-    if has_surely_secret_format(value, is_command=is_command):
-        return True
-    if value and not value.startswith("-") and is_secret_name(bare_name) and not is_harmless_value(value):
-        return bool(_PASSWORD_NAME_PATTERN.search(bare_name))
-    looks_secret = (
-        has_secret_format(value)
+def _is_surely_secret(name: str, value: str, *, is_command: bool) -> bool:
+    """Return whether an argument is a secret for sure: by the format of its value, or as that of a password's name."""
+    return has_surely_secret_format(value, is_command=is_command) or (
+        _has_secret_name(name, value) and bool(_PASSWORD_NAME_PATTERN.search(name.lstrip("-+~")))
+    )
+
+
+def _looks_secret(name: str, value: str) -> bool:
+    """Return whether the name or the value of an argument speaks for a secret."""
+    return (
+        _has_secret_name(name, value)
+        or has_secret_format(value)
         or (name in {"-p", "-P"} and _looks_like_password(value))
         or any(_find_format_matches(value, POSSIBLY_SECRET_FORMATS))
     )
-    return False if looks_secret else None
+
+
+def _has_secret_name(name: str, value: str) -> bool:
+    """Return whether an argument has the name of a secret, and a value that can be one."""
+    return (
+        bool(value)
+        and not value.startswith("-")
+        and is_secret_name(name.lstrip("-+~"))
+        and not is_harmless_value(value)
+    )
 
 
 def _looks_like_password(value: str) -> bool:
