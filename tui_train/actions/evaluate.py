@@ -22,6 +22,7 @@ from tui_train.base.errors import BadInput, NotFound
 from tui_train.base.files import raising_cannot_write, write_atomically
 from tui_train.base.parse import Unparsable, parse_json_object
 from tui_train.base.text import grouped_digits, quantity, visible
+from tui_train.facts.answer_cache import FileState, file_state
 from tui_train.places import place_of_run
 from tui_train.profile.rewards import chosen_rewards
 from tui_train.profile.types import Profile
@@ -196,17 +197,17 @@ def evaluate_run(
     host = host_of_evaluation(run, options)
     request = _models_request(run, options, host)
     request |= _tasks_request(options, host) if options.tasks else rows_request(run, options, host)
-    kept, told = score(run, request, options, host, on_progress, cancelled)
+    kept, messages = score(run, request, options, host, on_progress, cancelled)
     rows = rows_scored_by_both(kept.scores)
     require_scored_rows(rows, kept.scores)
     evaluation = Evaluation(
         by=request["by"],
         other_name=visible(options.earlier.result_name) if options.earlier else "base",
         rows=rows,
-        usable_rows=told.usable or len(rows),
-        note="" if options.tasks else " ".join(_evaluation_notes(run, options, told, kept.scores)),
+        usable_rows=messages.usable or len(rows),
+        note="" if options.tasks else " ".join(_evaluation_notes(run, options, messages, kept.scores)),
         tasks=options.tasks,
-        figures=told.figures(),
+        figures=messages.figures(),
         weights=request.get("folder", ""),
     )
     kept.write_summary(evaluation)
@@ -234,13 +235,13 @@ def score(  # noqa: PLR0913, PLR0917 - what an evaluation is made of
     request |= {"after": {side: kept.last_number(side) for side in sides}}
     request |= {"cache": "" if host else str(kept.answers_folder)}
     child = ResultChild(python, "task_child.py" if options.tasks else "evaluate_child.py", request)
-    told = ScoringMessageReader(len(sides))
+    messages = ScoringMessageReader(len(sides))
     try:
         while (message := child.read_message(_MAX_SILENCE_SECONDS, cancelled))["event"] != "done":
-            told.take(message, kept, on_progress)
+            messages.take(message, kept, on_progress)
     finally:
         child.close()
-    return kept, told
+    return kept, messages
 
 
 class ScoringMessageReader:
@@ -313,14 +314,14 @@ def unscored_rows_note(scores: Sequence[SideScore]) -> str:
 
 
 def _evaluation_notes(
-    run: RunFolder, options: EvaluationOptions, told: ScoringMessageReader, scores: Sequence[SideScore]
+    run: RunFolder, options: EvaluationOptions, messages: ScoringMessageReader, scores: Sequence[SideScore]
 ) -> Iterator[str]:
     if note := unscored_rows_note(scores):
         yield note
     if options.by == "loss" and any(row.result.tokens != row.other.tokens for row in rows_scored_by_both(scores)):
         yield "The two models split text into different tokens; both losses are per token of the result's."
-    if told.learned:
-        these = "All" if told.learned == told.count else grouped_digits(told.learned)
+    if messages.learned:
+        these = "All" if messages.learned == messages.count else grouped_digits(messages.learned)
         yield f"{these} of these rows were in the training data of {visible(run.name)}: no proof for new ones."
     elif options.earlier and not options.data and (note := _other_held_out_rows_note(run, options.earlier)):
         yield note
@@ -532,9 +533,9 @@ def rows_scored_by_two_sides(scores: Sequence[SideScore], result: str, other: st
     return tuple(RowScores(results[number], others[number]) for number in sorted(results.keys() & others))
 
 
-def _file_states(path: Path, *, deep: bool) -> Iterator[tuple[str, int, int]]:
-    """Yield path, size and modification time of a file, or of the files in a folder, with `deep` also below it."""
+def _file_states(path: Path, *, deep: bool) -> Iterator[FileState]:
+    """Yield the state of a file, or of the files in a folder, with `deep` also below it."""
     with contextlib.suppress(OSError):
         for file in (path.rglob("*") if deep else path.iterdir()) if path.is_dir() else (path,):
             if file.is_file():
-                yield str(file), file.stat().st_size, file.stat().st_mtime_ns
+                yield file_state(file)

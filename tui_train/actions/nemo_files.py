@@ -15,6 +15,7 @@ from tui_train.actions.sent_program import SentProgram
 from tui_train.base.errors import BadInput, CannotWrite, NotFound, Unavailable
 from tui_train.base.files import create_own_folder, raising_cannot_write, write_atomically
 from tui_train.base.text import display_path, visible
+from tui_train.facts.answer_cache import FileState, file_state
 from tui_train.facts.machine import child_memory_limit, probe
 from tui_train.facts.types import Toolchain
 from tui_train.runner.system import safe_open
@@ -117,13 +118,12 @@ def _has_exact_content(path: Path, data: bytes) -> bool:
 
 def _preparation_request(data: NemoTextToPrepare) -> bytes:
     """Return the child's input; it changes with each file and the tokenizer."""
-    state: dict[str, list[list[object]]] = {}
+    state: dict[str, list[FileState]] = {}
     for name, files in {**data.splits, "tokenizer": tuple(sorted(data.tokenizer.glob("*token*")))}.items():
         for path in files:
             if not path.is_file():
                 raise NotFound(f"{visible(str(path))} is not a file", 'Name files of text, or JSONL with a "text".')
-            about = path.stat()
-            state.setdefault(name, []).append([str(path), about.st_size, about.st_mtime_ns])
+            state.setdefault(name, []).append(file_state(path))
     if "tokenizer" not in state:
         remedy = "Name a Hugging Face folder with tokenizer.json or the like."
         raise NotFound(f"no tokenizer in {visible(str(data.tokenizer))}", remedy)

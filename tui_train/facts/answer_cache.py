@@ -4,6 +4,7 @@ import hashlib
 import os
 from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
 
 from tui_train.base.errors import TuiTrainError
 from tui_train.base.files import PRIVATE_FILE_MODE, read_regular_file, write_atomically
@@ -22,17 +23,25 @@ def answer_file(folder: Path, key: bytes) -> Path:
     return folder / f"{content_digest(key)}.json"
 
 
-def path_size_and_mtime(path: Path) -> tuple[str, int, int]:
-    """Return path, size and modification time (ns) of a file; -1 and 0 where there is none."""
+class FileState(NamedTuple):
+    """A file as it was: its bytes, and its modification time (ns); -1 and 0 where there is none."""
+
+    path: str
+    size: int
+    mtime: int
+
+
+def file_state(path: Path) -> FileState:
+    """Return the state of a file now."""
     with suppress(OSError, ValueError):
         status = path.stat()
-        return str(path), status.st_size, status.st_mtime_ns
-    return str(path), -1, 0
+        return FileState(str(path), status.st_size, status.st_mtime_ns)
+    return FileState(str(path), -1, 0)
 
 
-def package_folder_sizes_and_times(python: str) -> list[tuple[str, int, int]]:
+def package_folder_states(python: str) -> list[FileState]:
     """Return the states of the folders of a Python's packages, which an installation changes."""
-    return sorted(path_size_and_mtime(folder) for folder in Path(python).parent.parent.glob("lib/python3*/*-packages"))
+    return sorted(file_state(folder) for folder in Path(python).parent.parent.glob("lib/python3*/*-packages"))
 
 
 def load_cached_answer(path: Path) -> bytes | None:
@@ -58,6 +67,6 @@ def store_answer(path: Path, content: bytes) -> None:
 def remove_oldest_answers(folder: Path, max_count: int = MAX_CACHED_ANSWERS) -> None:
     """Remove the oldest of too many answers in a folder."""
     with suppress(OSError):
-        files = sorted((path_size_and_mtime(file)[2], file) for file in folder.glob("*.json"))
+        files = sorted((file_state(file).mtime, file) for file in folder.glob("*.json"))
         for _, file in files[:-max_count]:
             file.unlink(missing_ok=True)

@@ -143,19 +143,19 @@ def file_sizes_in_folder(folder: Path) -> dict[str, int]:
     return found
 
 
-def snapshot_folder_and_if_named(model: Path, revision: str = "") -> tuple[Path | None, bool]:
-    """Return the folder of a model's files, and whether the revision names it; empty where there is none.
+def snapshot_folder(model: Path, revision: str = "") -> Path | None:
+    """Return the folder of a model's files at a revision, None where there is none.
 
-    Without a revision it is "main", and where that names none the newest folder.
+    Without a revision it is that of "main", and where that names none the newest folder.
     """
     folder = model / "snapshots"
     commit = cached_commit_of_revision(model, revision or "main")
     if commit and (folder / commit).is_dir():
-        return folder / commit, True
+        return folder / commit
     if revision:
-        return None, False
+        return None
     newest = next(iter(cached_commits_newest_first(folder)), "")
-    return folder / newest if newest else None, False
+    return folder / newest if newest else None
 
 
 def cached_commits_newest_first(snapshots: Path) -> list[str]:
@@ -237,7 +237,8 @@ def describe_cached_model(folder: Path, name: str) -> dict[str, object] | None:
     identity = name[len("models--") :].replace("--", "/")
     if not is_valid_model_id(identity):
         return None
-    files_at, named = snapshot_folder_and_if_named(path)
+    files_at = snapshot_folder(path)
+    named = files_at is not None and files_at.name == cached_commit_of_revision(path, "main")
     found = describe_model_folder(path, identity, files_at, [] if named or not files_at else ["refs/main"])
     revisions: list[dict[str, object]] = []
     if files_at:

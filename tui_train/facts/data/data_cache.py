@@ -14,6 +14,7 @@ import msgspec
 from tui_train.base.app_paths import data_summaries_folder
 from tui_train.base.files import read_regular_file
 from tui_train.facts import answer_cache
+from tui_train.facts.answer_cache import FileState
 from tui_train.facts.data.data_report import DataQuestion, DataReport, parse_data_answer, probe_data
 from tui_train.facts.machine.child_process import ChildResult
 from tui_train.facts.models import hub
@@ -24,7 +25,6 @@ _MIN_CACHEABLE_FILE_AGE_SECONDS = 2.0
 _MAX_IMAGE_REPORT_BYTES = 256 << 20
 _CACHE_KEY_LIBRARIES = ("trl", "datasets")
 _WEIGHT_SUFFIXES = (".safetensors", ".bin", ".pt", ".pth", ".gguf", ".h5", ".onnx")
-_FileState = tuple[str, int, int]
 
 
 def read_data_report(
@@ -32,7 +32,7 @@ def read_data_report(
 ) -> DataReport:
     """Return what the Python of a toolchain reads in the data, or has read in the very same."""
     inspections_file = _image_report_file(toolchain, question)
-    data_states = tuple(_file_sizes_and_times(question))
+    data_states = tuple(_question_file_states(question))
     seen = _image_states_when_seen(inspections_file)
     if report := _load_cached_report(_report_file(toolchain, question, (*data_states, *_states_now(seen)))):
         return report
@@ -40,7 +40,7 @@ def read_data_report(
     answer_cache.remove_oldest_answers(inspections_file.parent)
     seen = _image_states_when_seen(inspections_file)
     states = (*data_states, *seen)
-    newest = max((state[2] for state in states), default=0) / 1e9
+    newest = max((state.mtime for state in states), default=0) / 1e9
     # What failed may work the next time, for reasons that no file shows.
     is_unkept = report.problem or report.tokenizer or report.processor or report.counts.get("unreadable")
     is_unkept = is_unkept or any(trial.problem or trial.untried for trial in report.rewards)
@@ -48,13 +48,13 @@ def read_data_report(
     if (
         not is_unkept
         and time.time() - newest > _MIN_CACHEABLE_FILE_AGE_SECONDS
-        and states == (*_file_sizes_and_times(question), *_states_now(seen))
+        and states == (*_question_file_states(question), *_states_now(seen))
     ):
         answer_cache.store_answer(_report_file(toolchain, question, states), msgspec.json.encode(report))
     return report
 
 
-def _report_file(toolchain: Toolchain, question: DataQuestion, states: tuple[_FileState, ...]) -> Path:
+def _report_file(toolchain: Toolchain, question: DataQuestion, states: tuple[FileState, ...]) -> Path:
     return answer_cache.answer_file(data_summaries_folder(), _cache_key(toolchain, question, states))
 
 
@@ -64,29 +64,27 @@ def _image_report_file(toolchain: Toolchain, question: DataQuestion) -> Path:
     return answer_cache.answer_file(data_summaries_folder() / "images", _cache_key(toolchain, about, ()))
 
 
-def _image_states_when_seen(inspections_file: Path) -> tuple[_FileState, ...]:
+def _image_states_when_seen(inspections_file: Path) -> tuple[FileState, ...]:
     """Return the files of images as they were when they were looked at; none where nothing is kept of them."""
     try:
         content = read_regular_file(inspections_file, _MAX_IMAGE_REPORT_BYTES)
-        return tuple(state for state, _ in msgspec.json.decode(content, type=list[tuple[_FileState, Any]]))
+        return tuple(state for state, _ in msgspec.json.decode(content, type=list[tuple[FileState, Any]]))
     except (OSError, msgspec.DecodeError):
         return ()
 
 
-def _states_now(states: tuple[_FileState, ...]) -> Iterator[_FileState]:
-    yield from (answer_cache.path_size_and_mtime(Path(path)) for path, _, _ in states)
+def _states_now(states: tuple[FileState, ...]) -> Iterator[FileState]:
+    yield from (answer_cache.file_state(Path(state.path)) for state in states)
 
 
-def _cache_key(toolchain: Toolchain, question: DataQuestion, sizes_and_times: tuple[_FileState, ...]) -> bytes:
+def _cache_key(toolchain: Toolchain, question: DataQuestion, states: tuple[FileState, ...]) -> bytes:
     libraries = [
         toolchain.version,
         toolchain.transformers,
         *(toolchain.packages.get(name) for name in _CACHE_KEY_LIBRARIES),
     ]
-    installed = answer_cache.package_folder_sizes_and_times(toolchain.python)
-    return msgspec.json.encode(
-        (_data_program_digest(), toolchain.python, libraries, installed, question, sizes_and_times)
-    )
+    installed = answer_cache.package_folder_states(toolchain.python)
+    return msgspec.json.encode((_data_program_digest(), toolchain.python, libraries, installed, question, states))
 
 
 @functools.cache
@@ -98,26 +96,26 @@ def _data_program_digest() -> str:
     return answer_cache.content_digest(b"".join(name.encode() + content for name, content in modules) + fields)
 
 
-def _file_sizes_and_times(question: DataQuestion) -> Iterator[tuple[str, int, int]]:
-    """Yield path, size and modification time (ns) of all files read: data, rewards, the model without its weights."""
+def _question_file_states(question: DataQuestion) -> Iterator[FileState]:
+    """Yield the states of all files read: data, rewards, the model without its weights."""
     for file in {reward.file for reward in question.rewards} - {""}:
         # What a reward imports lies beside it.
-        yield answer_cache.path_size_and_mtime(Path(file))
-        yield from (state for state in _folder_sizes_and_times(Path(file).parent) if state[0].endswith(".py"))
+        yield answer_cache.file_state(Path(file))
+        yield from (state for state in _states_in_folder(Path(file).parent) if state.path.endswith(".py"))
     for named in question.files:
-        yield answer_cache.path_size_and_mtime(Path(named))
-        yield from _folder_sizes_and_times(Path(named))
+        yield answer_cache.file_state(Path(named))
+        yield from _states_in_folder(Path(named))
     model = question.model
     folder = (
         model if not model or Path(model).is_absolute() else hub.snapshot_folder(os.environ, model, question.revision)
     )
     for inside in (Path(folder), Path(folder, "additional_chat_templates")) if folder else ():
-        yield from (state for state in _folder_sizes_and_times(inside) if not state[0].endswith(_WEIGHT_SUFFIXES))
+        yield from (state for state in _states_in_folder(inside) if not state.path.endswith(_WEIGHT_SUFFIXES))
 
 
-def _folder_sizes_and_times(folder: Path) -> list[tuple[str, int, int]]:
+def _states_in_folder(folder: Path) -> list[FileState]:
     with suppress(OSError, ValueError):
-        return sorted(answer_cache.path_size_and_mtime(path) for path in folder.iterdir()) if folder.is_dir() else []
+        return sorted(answer_cache.file_state(path) for path in folder.iterdir()) if folder.is_dir() else []
     return []
 
 

@@ -140,9 +140,7 @@ def find_accelerate_config_path(environment: Mapping[str, str]) -> str:
 def snapshot_folder(environment: Mapping[str, str], model_id: str, revision: str = "") -> str:
     """Return the folder of a model's files in the cache, empty where there is none."""
     try:
-        return str(
-            hub_cache.snapshot_folder_and_if_named(_model_cache_folder(environment, model_id), revision)[0] or ""
-        )
+        return str(hub_cache.snapshot_folder(_model_cache_folder(environment, model_id), revision) or "")
     except (OSError, ValueError):
         return ""
 

@@ -144,10 +144,10 @@ def _cache_key(python: str, command: tuple[str, ...], folder: str) -> bytes:
     content = b""
     with suppress(OSError, ValueError):
         content = read_regular_file(str(script), _MAX_SCRIPT_BYTES)
-    around = [answer_cache.path_size_and_mtime(file) for file in _modules_around(script.parent)] if content else []
+    around = [answer_cache.file_state(file) for file in _modules_around(script.parent)] if content else []
     # What the script imports from elsewhere, such as a package installed as editable, is not looked at.
     hour = int(time.time() // 3600)
-    packages = answer_cache.package_folder_sizes_and_times(python)
+    packages = answer_cache.package_folder_states(python)
     return msgspec.json.encode((_CACHE_VERSION, hour, python, packages, command, folder, content, around))
 
 

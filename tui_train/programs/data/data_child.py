@@ -206,11 +206,12 @@ def _samples_and_token_counts(
     # Of an image nothing can be cut off: a row that is too long is left out, as a reward model does.
     cuts = question | ({"method": "reward"} if image_rows else {})
     encoder = template.RowEncoder(tokenizer, only, counts_images)
-    token_lengths, refused, why = tokens.tally_token_lengths_and_refusals(encoder, chosen_rows.sample, problems, cuts)
+    token_lengths = tokens.tally_token_lengths(encoder, chosen_rows.sample, problems, cuts)
+    refused = token_lengths.refused_count
     told: dict[str, Any] = processor | {
         "answers": {"possible": answers.possible, "why": answers.why, "caution": answers.caution},
         "limit": template.max_tokens_of_model(tokenizer, question["model"], question["revision"]),
-        "template": why,
+        "template": token_lengths.first_refusal,
         "by_file": token_lengths.files,
         "refused": round(refused * chosen_rows.usable / max(refused + len(token_lengths.rows), 1)),
     }

@@ -229,10 +229,10 @@ def template_refusal(tokenizer: Any, row: dict[str, Any], *, marking: AnswerMark
     return ""
 
 
-def check_messages_render(tokenizer: Any, messages: Any, apply_chat_template_options: dict[str, Any]) -> None:
+def check_messages_render(tokenizer: Any, messages: Any, options: dict[str, Any]) -> None:
     """Render messages as text within bounds, before a text of any length is given to the tokenizer."""
     with bounds.limit_memory_and_time():
-        text = tokenizer.apply_chat_template(messages, tokenize=False, **apply_chat_template_options)
+        text = tokenizer.apply_chat_template(messages, tokenize=False, **options)
     if len(text) > MAX_ROW_BYTES:
         raise bounds.BoundError(f"it makes a text of more than {MAX_ROW_BYTES >> 20} MiB")
 
@@ -264,15 +264,11 @@ def _encode_prompt(tokenizer: Any, prompt: Any) -> EncodedSequence:
     return EncodedSequence(ids, [False] * len(ids))
 
 
-def _encode_answer(
-    tokenizer: Any, prompt: Any, answer: Any, apply_chat_template_options: dict[str, Any], *, mask: bool
-) -> EncodedSequence:
+def _encode_answer(tokenizer: Any, prompt: Any, answer: Any, options: dict[str, Any], *, mask: bool) -> EncodedSequence:
     if isinstance(answer, list):
-        sequence = _encode_messages(tokenizer, [*prompt, *answer], apply_chat_template_options, mask=mask)
+        sequence = _encode_messages(tokenizer, [*prompt, *answer], options, mask=mask)
         prompt_ids = (
-            _encode_messages(tokenizer, prompt, {**apply_chat_template_options, "add_generation_prompt": True}).ids
-            if prompt
-            else []
+            _encode_messages(tokenizer, prompt, {**options, "add_generation_prompt": True}).ids if prompt else []
         )
     else:
         ids = _encode_plain_text(tokenizer, _with_end_token(tokenizer, prompt + answer))
@@ -296,12 +292,10 @@ def _encode_plain_text(tokenizer: Any, text: str) -> list[int]:
     return list(tokenizer(text)["input_ids"])
 
 
-def _encode_messages(
-    tokenizer: Any, messages: Any, apply_chat_template_options: dict[str, Any], *, mask: bool = False
-) -> EncodedSequence:
-    check_messages_render(tokenizer, messages, apply_chat_template_options)
+def _encode_messages(tokenizer: Any, messages: Any, options: dict[str, Any], *, mask: bool = False) -> EncodedSequence:
+    check_messages_render(tokenizer, messages, options)
     made = tokenizer.apply_chat_template(
-        messages, tokenize=True, return_dict=True, return_assistant_tokens_mask=mask, **apply_chat_template_options
+        messages, tokenize=True, return_dict=True, return_assistant_tokens_mask=mask, **options
     )
     ids = list(made["input_ids"])
     learned = [bool(mark) for mark in made["assistant_masks"]] if mask else [True] * len(ids)

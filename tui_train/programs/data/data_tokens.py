@@ -31,6 +31,7 @@ class TokenLengthTally:
         # Of each file: rows that were counted, those lost, tokens of an epoch, and rows that were refused.
         self.files: dict[str, list[int]] = {}
         self.rows: list[lengths.RowTokenLengths] = []
+        self.refused_count, self.first_refusal = 0, ""
 
     def add(self, row: KeptRow, sequences: list[template.EncodedSequence]) -> None:
         """Count a row."""
@@ -49,8 +50,10 @@ class TokenLengthTally:
         self.epoch += epoch
         self._add_file_counts(row, 1, int(not left), epoch, 0)
 
-    def add_refused(self, row: KeptRow) -> None:
-        """Count a row that the template refuses."""
+    def add_refused(self, row: KeptRow, why: str) -> None:
+        """Count a row that the template refuses, and keep what it says of the first one."""
+        self.refused_count += 1
+        self.first_refusal = self.first_refusal or why
         self._add_file_counts(row, 0, 0, 0, 1)
 
     def _add_file_counts(self, row: KeptRow, *counts: int) -> None:
@@ -85,29 +88,27 @@ def _length_histogram(ordered: list[int]) -> list[int]:
     return counts
 
 
-def tally_token_lengths_and_refusals(
+def tally_token_lengths(
     encoder: template.RowEncoder, rows: list[KeptRow], problems: ProblemTally, question: dict[str, Any]
-) -> tuple[TokenLengthTally, int, str]:
-    """Return the lengths of rows, how many the template refused, and what it said of the first of them."""
-    counted, refused, why, bound_met = TokenLengthTally(question["length"], question["method"]), 0, "", 0
+) -> TokenLengthTally:
+    """Return the lengths of rows, and which of them the template refused."""
+    counted, bound_met = TokenLengthTally(question["length"], question["method"]), 0
     ends = time.monotonic() + question["seconds"]
     for row in rows:
-        if time.monotonic() > ends and (counted.rows or refused):
+        if time.monotonic() > ends and (counted.rows or counted.refused_count):
             break
         try:
             sequences = encoder.encode(row.value)
         except Exception as error:  # noqa: BLE001 - a template is a program of the model's
-            refused, why = refused + 1, why or template.first_line_of_error(error)
-            counted.add_refused(row)
-            problems.add(
-                "refused", row.file, row.line, f"is refused by the template: {template.first_line_of_error(error)}"
-            )
+            why = template.first_line_of_error(error)
+            counted.add_refused(row, why)
+            problems.add("refused", row.file, row.line, f"is refused by the template: {why}")
             bound_met += isinstance(error, BoundError)
-            if bound_met >= MAX_ROWS_OVER_BOUNDS or (refused >= 200 and not counted.rows):
+            if bound_met >= MAX_ROWS_OVER_BOUNDS or (counted.refused_count >= 200 and not counted.rows):
                 break
             continue
         counted.add(row, sequences)
-    return counted, refused, why
+    return counted
 
 
 def sample_as_model_reads_it(

@@ -37,8 +37,8 @@ class Document(NamedTuple):
     """A document's text, and where the next one begins: bytes from the start of the file, and its line."""
 
     text: str
-    end: int
-    line: int
+    next_begin: int
+    next_line: int
 
 
 def send_line(**fields: Any) -> None:
@@ -204,7 +204,7 @@ class DataPreparation:
         builder = self.builder(str(stem.with_suffix(".bin")), dtype=self.dtype)
         before = self.done, self.documents, self.tokens
         for batch in batch_documents(read(file, begin, line)):
-            counts["end"], counts["line"] = batch[-1].end, batch[-1].line
+            counts["end"], counts["line"] = batch[-1].next_begin, batch[-1].next_line
             texts = [document.text for document in batch if document.text.strip()]
             for ids in self.encode_with_ends(texts):
                 builder.add_document(ids, [len(ids)])
