@@ -18,7 +18,7 @@ from tui_train.facts.gpus.verdicts import find_gpus_by_identifier, gpu_verdicts
 from tui_train.facts.types import Facts, Gpu, GpuVerdict, ScriptSource, Toolchain, YamlDocument
 from tui_train.launchers import LAUNCHERS, launchers_supporting
 from tui_train.profile import fields
-from tui_train.profile.presets import Preset
+from tui_train.profile.presets import MODEL_SIZE_PLACEHOLDERS, Preset
 from tui_train.profile.types import LauncherName, Profile
 from tui_train.setup import blocked_fallbacks
 from tui_train.setup.blocked_fallbacks import LadderContext
@@ -43,7 +43,6 @@ from tui_train.trainers.nemo import NemoFlavour
 from tui_train.trainers.script import script_or_module_to_start
 from tui_train.trainers.trainer import Trainer
 
-MODEL_SIZE_PLACEHOLDERS = frozenset({"layers", "hidden_size", "ffn_hidden_size", "heads"})
 # What the Python, the cards and the launcher are is not chosen again where defaults of ours are added.
 _MACHINE_PARTS = (
     "toolchain", "gpu_verdicts", "gpus", "device", "launcher", "first_machine_process_count", "world_size",

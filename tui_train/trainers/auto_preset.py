@@ -12,6 +12,7 @@ from tui_train.facts.types import ScriptParameter, ScriptSource
 from tui_train.profile import fields
 from tui_train.profile.presets import (
     NAMES_OF_DECLARABLE_DEFAULTS,
+    OTHER_FORM_PLACEHOLDERS_BY_NAME,
     SCRIPT_LABEL,
     Preset,
     PresetArgument,
@@ -65,12 +66,6 @@ _CONTRADICTING_AND_USUAL_HELP_PATTERNS_BY_PLACEHOLDER = {
 # What a name says in so many words, no help takes back: it speaks of what is written there, or follows from it.
 _UNMISTAKABLE_ARGUMENT_NAME_PATTERN = re.compile(r"dir$|folder$|^per_device_|^micro_batch")
 _RECIPE_NAME_BY_PLACEHOLDER = {"whole_epochs": "epochs", "num_warmup_steps": "warmup", "warmup_ratio": "warmup"}
-# Placeholders that stand for the same value in another form.
-_PLACEHOLDERS_BY_RECIPE_NAME = {
-    "epochs": ("epochs", "whole_epochs"),
-    "warmup": ("warmup_steps", "warmup_ratio", "num_warmup_steps"),
-    "accumulation": ("accumulation", "total_accumulation"),
-}
 _TRL_CONFIGS_WITHOUT_SEQUENCE_LENGTH = frozenset({"GRPOConfig", "RLOOConfig", "PPOConfig"})
 _MIXED_PRECISION_BY_PRECISION = {"fp32": "no", "bf16": "bf16", "fp16": "fp16"}
 _ENDINGS_OF_ARGUMENT_FILES = (".json", ".yaml", ".yml", "{config}")
@@ -194,7 +189,7 @@ def _preset_with_declared_arguments(preset: Preset, source: ScriptSource, *, tak
             also=tuple(flag for flag in each.flags if flag != each.name),
         )
         for name, each in matched.items()
-        if not passed & {name, *_PLACEHOLDERS_BY_RECIPE_NAME.get(_RECIPE_NAME_BY_PLACEHOLDER.get(name, name), ())}
+        if not passed & _placeholders_of_same_value(name)
     ]
     return msgspec.structs.replace(
         preset,
@@ -288,6 +283,13 @@ def help_contradicts_name(parameter: ScriptParameter, placeholder: str) -> bool:
     name, help_text = _RECIPE_NAME_BY_PLACEHOLDER.get(placeholder, placeholder), parameter.help.lower()
     contradicting, usual = _CONTRADICTING_AND_USUAL_HELP_PATTERNS_BY_PLACEHOLDER.get(name, (None, None))
     return bool(contradicting and usual and contradicting.search(help_text) and not usual.search(help_text))
+
+
+def _placeholders_of_same_value(placeholder: str) -> set[str]:
+    """Return a placeholder with those that stand for the same value in another form, or of all processes."""
+    name = _RECIPE_NAME_BY_PLACEHOLDER.get(placeholder, placeholder)
+    of_all_processes = {"total_accumulation"} if name == "accumulation" else set()
+    return {placeholder, name, *OTHER_FORM_PLACEHOLDERS_BY_NAME.get(name, ()), *of_all_processes}
 
 
 def _normalized_flag(flag: str) -> str:

@@ -60,8 +60,8 @@ class BuiltinTrainer(Trainer):
         """Return whether there is data for it."""
         return bool(self.profile.trainer.validation_data)
 
-    def unset_value_source(self) -> str:
-        """Return when it evaluates, the one value of the recipe that has no default."""
+    def unset_value_text(self) -> str:
+        """Return when it evaluates: no other value of the recipe is without a default."""
         return "at the end" if self.may_evaluate() else "no validation data"
 
     def library_options(self) -> dict[str, Any]:

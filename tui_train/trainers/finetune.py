@@ -222,8 +222,8 @@ class FinetuneTrainer(Trainer):
         rate_source = f"TRL's for {'a full fine-tune' if self.profile.finetune.tuning == 'full' else 'adapters'}"
         return {**own, "learning_rate": rate_source if method == "reward" else example}
 
-    def unset_value_source(self) -> str:
-        """Return TRL as the source of what is not set."""
+    def unset_value_text(self) -> str:
+        """Return that it is TRL's default."""
         return "TRL's default"
 
     def min_micro_batch(self) -> int:

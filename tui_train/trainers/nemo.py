@@ -28,7 +28,6 @@ from tui_train.trainers import nemo_settings
 NemoFlavour = Literal["recipes", "bridge", "automodel"]
 
 RECOMMENDED_IMAGES_TEXT = "nvcr.io/nvidia/nemo:25.04 or newer"
-MODEL_SIZE_PLACEHOLDERS = frozenset({"layers", "hidden_size", "ffn_hidden_size", "heads"})
 # Values that the file sets itself, besides those that arguments of the attempts change.
 PLACEHOLDERS_IN_NEMO_FILE = frozenset(
     {

@@ -7,7 +7,7 @@ from typing import ClassVar
 from msgspec.structs import replace
 
 from tui_train.base.command import CommandPart, word_in_run_dir
-from tui_train.profile.presets import Preset, PresetArgument
+from tui_train.profile.presets import MODEL_SIZE_PLACEHOLDERS, Preset, PresetArgument
 from tui_train.trainers import nemo
 from tui_train.trainers.nemo import NemoFlavour
 from tui_train.trainers.trainer import FieldTexts, Trainer
@@ -58,7 +58,7 @@ class NemoRecipeTrainer(Trainer):
     def accepted_placeholders(self) -> frozenset[str]:
         """Return the placeholders that its file or its arguments set."""
         can_set_size = nemo.can_set_model_size(self.profile, self.nemo_flavour)
-        size = nemo.MODEL_SIZE_PLACEHOLDERS if can_set_size else frozenset()
+        size = MODEL_SIZE_PLACEHOLDERS if can_set_size else frozenset()
         warmup = frozenset() if self.nemo_flavour == "automodel" else frozenset({"warmup"})
         return nemo.PLACEHOLDERS_IN_NEMO_FILE | {"output", "validation_data", "test_data"} | size | warmup
 
@@ -90,8 +90,8 @@ class NemoRecipeTrainer(Trainer):
         recipe = f" {self.profile.nemo.recipe}" if self.nemo_flavour in {"recipes", "bridge"} else ""
         return self.preset.label + recipe
 
-    def unset_value_source(self) -> str:
-        """Return the recipe as the source of unset values."""
+    def unset_value_text(self) -> str:
+        """Return that it is the recipe's default."""
         return "the recipe's default"
 
     def program_parts(self) -> tuple[CommandPart, ...]:

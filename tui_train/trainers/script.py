@@ -65,8 +65,8 @@ class ScriptTrainer(Trainer):
         """Return the script or the module."""
         return script_or_module_to_start(self.profile, self.preset)
 
-    def unset_value_source(self) -> str:
-        """Return the preset as the source of unset values, or the script if it replaces the module."""
+    def unset_value_text(self) -> str:
+        """Return that it is the preset's default, or the script's own if it replaces the module."""
         by_preset = do_preset_defaults_apply(self.profile, self.preset) and self.preset.module
         return f"{self.preset.label}'s default" if by_preset else SCRIPT_OWN_VALUE_SOURCE_TEXT
 

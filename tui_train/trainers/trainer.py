@@ -149,8 +149,8 @@ class Trainer:
         """Return the sources of its own defaults that have one, by their name in the recipe."""
         return {}
 
-    def unset_value_source(self) -> str:
-        """Return the source of values that are neither set nor known."""
+    def unset_value_text(self) -> str:
+        """Return the words for a value that is neither set nor known: whose default it is, or what it means."""
         return "the trainer's default"
 
     def program_parts(self) -> tuple[CommandPart, ...]:

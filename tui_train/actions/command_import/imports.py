@@ -398,7 +398,7 @@ def _import_yaml(path: Path, folder: Path) -> Import:
     if "distributed_type" in keys:
         table.take(name, "trainer.accelerate_config", str(path))
         table.take_value(name, "trainer.launcher", "accelerate")
-        launchers.import_accelerate_config(table, str(path))
+        launchers.import_accelerate_config(table, launchers.read_accelerate_config(str(path)))
         return _finished_import(table)
     is_llama_factory = "model_name_or_path" in keys and not {"stage", "finetuning_type"}.isdisjoint(keys)
     preset = "axolotl" if "base_model" in keys else "llama-factory" if is_llama_factory else ""

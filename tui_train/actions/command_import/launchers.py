@@ -128,7 +128,8 @@ def import_accelerate_options(table: ImportTable, words: Sequence[Word]) -> Sequ
         table.take(option.words, "trainer.accelerate_config", option.value)
         path = table.profile.trainer.accelerate_config
         if path_state(path) == "file":
-            config = import_accelerate_config(table, path)
+            config = read_accelerate_config(path)
+            import_accelerate_config(table, config)
         else:
             table.leave_out(option.words, "that file is not here: its processes and sharding are not known")
     given = {option.name: option.value.text for option in options if not option.value.problem}
@@ -143,13 +144,17 @@ def import_accelerate_options(table: ImportTable, words: Sequence[Word]) -> Sequ
     return rest
 
 
-def import_accelerate_config(table: ImportTable, path: str) -> dict[str, Any]:
-    """Take what a config file of accelerate says of processes and sharding, and return it; BadInput if it is none."""
+def read_accelerate_config(path: str) -> dict[str, Any]:
+    """Return the config in a file of accelerate; BadInput if it is none."""
     document = read_document(path)
     why = document.problem or accelerate_config.why_config_unusable(document.values)
     if why:
         raise BadInput(f"the accelerate config {visible(path)}: {why}", "Write it again with `accelerate config`.")
-    config = document.values
+    return dict(document.values)
+
+
+def import_accelerate_config(table: ImportTable, config: Mapping[str, Any]) -> None:
+    """Take what a config of accelerate says of processes and sharding."""
     refused = dict.fromkeys(accelerate_config.unsupported_keys(config), "is not supported")
     refused |= accelerate_config.reason_by_dropped_setting(config, accelerate_config.read_strategy(config))
     for section_or_name, value in sorted(config.items(), key=lambda item: item[0] != "num_machines"):
@@ -168,7 +173,6 @@ def import_accelerate_config(table: ImportTable, path: str) -> dict[str, Any]:
                 table.leave_out(words, why)
             elif text is not None:
                 _import_accelerate_setting(table, option, config, in_file=True)
-    return dict(config)
 
 
 def _is_accelerate_option(name: str) -> bool:

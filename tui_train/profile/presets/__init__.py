@@ -56,6 +56,12 @@ KEY_BY_PLACEHOLDER = {
     # That of Trackio, where the trainer's library takes it as an argument.
     "trackio_project": "tracking.project",
 }
+# Placeholders that stand for a value of the recipe in another form.
+OTHER_FORM_PLACEHOLDERS_BY_NAME = {
+    "warmup": ("warmup_steps", "warmup_ratio", "num_warmup_steps"),
+    "epochs": ("whole_epochs",),
+}
+MODEL_SIZE_PLACEHOLDERS = frozenset({"layers", "hidden_size", "ffn_hidden_size", "heads"})
 
 # Values whose defaults a preset may declare: those that may be left to the trainer.
 NAMES_OF_DECLARABLE_DEFAULTS = frozenset(

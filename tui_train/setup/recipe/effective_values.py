@@ -12,7 +12,13 @@ from tui_train.base.text import visible
 from tui_train.facts.types import YamlDocument
 from tui_train.profile import batch, fields
 from tui_train.profile.fields import FieldValue
-from tui_train.profile.presets import NAMES_OF_DECLARABLE_DEFAULTS, PLACEHOLDER_PATTERN, Preset, condition_placeholder
+from tui_train.profile.presets import (
+    NAMES_OF_DECLARABLE_DEFAULTS,
+    OTHER_FORM_PLACEHOLDERS_BY_NAME,
+    PLACEHOLDER_PATTERN,
+    Preset,
+    condition_placeholder,
+)
 from tui_train.profile.types import Profile
 from tui_train.setup.recipe.options import PresetPassingRule, get_nested_value, given_options, preset_passing_rules
 from tui_train.trainers import trainer_has_own_field, trainer_of
@@ -23,11 +29,6 @@ from tui_train.trainers.trainer import Trainer
 _EPOCH_OPTION_NAMES = ("num_train_epochs", "num_epochs", "max_epochs")
 # Placeholders that stand for a value of all processes.
 _TOTAL_PLACEHOLDER_BY_NAME = {"micro_batch": "total_batch", "accumulation": "total_accumulation"}
-# Placeholders that stand for the same value in another form.
-_OTHER_FORM_PLACEHOLDERS_BY_NAME = {
-    "warmup": ("warmup_steps", "warmup_ratio", "num_warmup_steps"),
-    "epochs": ("whole_epochs",),
-}
 _FALSE_WORDS = {"false", "no", "off", "0"}
 _ZERO_WORDS = {"0", "0.0"}
 
@@ -75,7 +76,7 @@ def effective_values(
     sources = trainer.own_default_source_by_name()
     by_default = {name: EffectiveValue(value, sources.get(name, default)) for name, value in defaults.items()}
     known = {**by_default, **user_values}
-    unset = EffectiveValue(None, trainer.unset_value_source())
+    unset = EffectiveValue(None, trainer.unset_value_text())
     values: dict[str, EffectiveValue] = {}
     for name in NAMES_OF_DECLARABLE_DEFAULTS - {"accumulation"}:
         chosen = getattr(profile.recipe, name)
@@ -229,7 +230,7 @@ def _value_from_source(
     direct = [
         value
         for rule, value in matches
-        if rule.name in {name, *_OTHER_FORM_PLACEHOLDERS_BY_NAME.get(name, ())} and rule.fixed_value is None
+        if rule.name in {name, *OTHER_FORM_PLACEHOLDERS_BY_NAME.get(name, ())} and rule.fixed_value is None
     ]
     if direct:
         # Of two forms the one that is not 0 counts.

@@ -2,9 +2,15 @@
 
 from tui_train.base.text import visible
 from tui_train.launchers import LAUNCHERS
-from tui_train.profile.presets import KEY_BY_PLACEHOLDER, SCRIPT_LABEL, condition_holds, condition_placeholder
+from tui_train.profile.presets import (
+    KEY_BY_PLACEHOLDER,
+    MODEL_SIZE_PLACEHOLDERS,
+    SCRIPT_LABEL,
+    condition_holds,
+    condition_placeholder,
+)
 from tui_train.profile.types import AUTO_PRESET, FinetuneMethod, FinetuneSettings, Profile, Tracking
-from tui_train.setup.setup import MODEL_SIZE_PLACEHOLDERS, Setup
+from tui_train.setup.setup import Setup
 from tui_train.trainers import hub_model_id, trainer_has_own_field, trainer_of, trainers_with_own_field
 from tui_train.trainers.auto_preset import argument_file_given_alone
 from tui_train.trainers.finetune import LABEL_BY_METHOD
