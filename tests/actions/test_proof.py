@@ -21,7 +21,7 @@ from tui_train.actions.cards.claims import checked_claim
 from tui_train.actions.cards.exchange import exchange_claims, rank_claims
 from tui_train.actions.cards.kernels import kernel_claims
 from tui_train.actions.cards.out_of_memory import out_of_memory_claims
-from tui_train.actions.cards.proof import STAGE_BY_NAME, Proof, Stage, load_proof, prove_stages, proved_machine
+from tui_train.actions.cards.proof import STAGE_BY_NAME, Proof, ProofStage, load_proof, prove_stages, proved_machine
 from tui_train.actions.cards.training_kinds import training_kind_claims
 from tui_train.actions.cards.tuning import tuning_claims
 from tui_train.actions.doctor.short_runs import ShortRunContext, ShortRunObserver
@@ -191,7 +191,7 @@ def stage_of(*made, name="kernels"):
                 raise each
             yield each
 
-    return Stage(name, "what it is about", claims)
+    return ProofStage(name, "what it is about", claims)
 
 
 OK = checked_claim("a", "1", "1", holds=True)

@@ -38,7 +38,7 @@ from tui_train.places.place import Place
 from tui_train.places.profile_facts import read_script_sources
 from tui_train.runner.run_folder.state import RunStatus
 from tui_train.runner.system import logout
-from tui_train.runner.system.host_facts import read_host_facts
+from tui_train.runner.system.host_facts import read_machine_facts
 from tui_train.runs import run_folders
 from tui_train.runs import stop as stopping
 from tui_train.runs.conflicts import resources_in_use
@@ -323,7 +323,7 @@ def test_without_busctl_it_is_unknown_and_without_systemd_it_is_no_question(tmp_
 
 
 def test_this_machine_and_a_host_are_asked():
-    found = msgspec.convert(read_host_facts(), Machine).logout
+    found = msgspec.convert(read_machine_facts(), Machine).logout
     assert (found is None) == (not Path("/run/systemd/system").is_dir())
     assert survey_this_machine({"probe": "", "hub": ""}).machine.logout == found
 

@@ -504,7 +504,7 @@ def test_usable_cpus(monkeypatch):
 
 def test_limits_reach_the_machine(monkeypatch):
     monkeypatch.setattr(host_facts, "cgroup_limits", lambda: CgroupLimits(1.0, 5 * MIB, 2 * MIB))
-    found = host_facts.read_host_facts()
+    found = host_facts.read_machine_facts()
     assert (found["cpu_count"], found["memory_total"], found["memory_available"]) == (1, 5 * MIB, 2 * MIB)
     assert found.get("shm_total") is None or found["shm_total"] >= found["shm_free"] >= 0
 

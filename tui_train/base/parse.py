@@ -18,6 +18,7 @@ __all__ = [
     "parse_json_object",
     "parse_toml_table",
     "read_file_to_parse",
+    "text_or_empty",
     "type_prepared_for_msgspec",
 ]
 
@@ -37,6 +38,11 @@ def type_prepared_for_msgspec(value_type: type[_Value]) -> type[_Value]:
             msgspec.json.Decoder(value_type)
             _PREPARED_TYPES.add(value_type)
     return value_type
+
+
+def text_or_empty(value: object) -> str:
+    """Return a value that was read where it is a text, else an empty one."""
+    return value if isinstance(value, str) else ""
 
 
 def read_file_to_parse(path: Path | str, max_size: int) -> bytes:

@@ -7,7 +7,7 @@ from tui_train.checks.trainer import module_packages
 from tui_train.checks.trainer.module_packages import pip_package
 from tui_train.diagnose import refused_arguments
 from tui_train.diagnose.broken_loss import broken_loss_remedy
-from tui_train.diagnose.failed_stage import Stage, failed_stage
+from tui_train.diagnose.failed_stage import TrainingStage, failed_stage
 from tui_train.diagnose.named_changes import OOM_REMEDY_BY_PHASE
 from tui_train.diagnose.traceback_lines import (
     RAISE_STATEMENT_PATTERN,
@@ -143,7 +143,7 @@ def _remedy_by_settings(signature: Signature, evidence: Evidence, profile: Profi
 
 
 def _traceback_remedy_and_values(
-    signature: Signature, values: dict[str, str], stage: Stage | None
+    signature: Signature, values: dict[str, str], stage: TrainingStage | None
 ) -> tuple[str, dict[str, str]]:
     """Return where to look, and the values; a library that refuses something in its own words says what to do."""
     said = {**values, "stage": f" (while the training {stage.words})"} if stage else values

@@ -36,7 +36,6 @@ _LOSSES_PER_MEAN = 10  # points of which the mean is compared
 # What trainers print of the memory of their GPU, in GiB and in MB.
 _GIB_MEMORY_PATTERN = re.compile(r"\bmem(?:ory)?[ :=]{1,3}(\d{1,6}(?:\.\d+)?) GiB")
 _MEGATRON_MEMORY_PATTERN = re.compile(r"max allocated: (\d{1,9}(?:\.\d+)?)")
-_KEYS_NOT_COMPARED = frozenset({"name"})
 _METHOD_KEY = "finetune.method"
 _UNKNOWN_SETTING = EffectiveSetting("?")
 
@@ -203,7 +202,7 @@ def settings_changed_between(before: RunFolder, run: RunFolder) -> tuple[Compari
 def _differing_setting_rows(settings_of_runs: Sequence[Mapping[str, EffectiveSetting]]) -> tuple[ComparisonRow, ...]:
     rows = []
     for field in fields.FIELDS.values():
-        if field.key in _KEYS_NOT_COMPARED:
+        if field.key == "name":
             continue
         values = [settings.get(field.key, _UNKNOWN_SETTING) for settings in settings_of_runs]
         if any(value.value != values[0].value for value in values):

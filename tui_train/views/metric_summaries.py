@@ -61,7 +61,7 @@ class MetricPair(Struct, frozen=True):
 def ordered_metrics(metrics: Metrics) -> list[MetricSeries]:
     """Return metrics with the losses and rewards first, and speed and counts last; else as they were reported first."""
     known = [each for each in metrics.series if each.buckets or each.newest]
-    return sorted(known, key=lambda each: _sort_rank_of_name(each.name))
+    return sorted(known, key=lambda each: _metric_rank(each.name))
 
 
 def metric_pairs(metrics: Metrics) -> list[MetricPair]:
@@ -75,7 +75,7 @@ def metric_pairs(metrics: Metrics) -> list[MetricPair]:
             joined = partner is not None and partner.evaluation is None
             name = partner.name if partner and joined else each.name
             pairs[name] = MetricPair(name, partner.train if partner and joined else None, each)
-    return sorted(pairs.values(), key=lambda pair: _sort_rank_of_name(pair.name))
+    return sorted(pairs.values(), key=lambda pair: _metric_rank(pair.name))
 
 
 def summarize_metric(series: MetricSeries) -> MetricSummary:
@@ -118,7 +118,7 @@ def metrics_matching(metrics: Metrics, patterns: Iterable[str]) -> list[MetricSe
     return [each for each in ordered_metrics(metrics) if any(fnmatchcase(each.name, pattern) for pattern in wanted)]
 
 
-def _sort_rank_of_name(name: str) -> int:
+def _metric_rank(name: str) -> int:
     if loss_kind(name):
         return 0
     if name in _REWARD_NAMES:

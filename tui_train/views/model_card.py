@@ -11,6 +11,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from tui_train.base.parse import text_or_empty
 from tui_train.base.secrets import mask_secrets
 from tui_train.base.text import visible
 from tui_train.programs import hub_cache
@@ -60,7 +61,7 @@ def model_card_text(facts: ModelCardFacts, written_head: dict[str, Any], written
 
 def _head_lines(facts: ModelCardFacts, written: dict[str, Any]) -> Iterator[str]:
     """Yield the head's lines; JSON's texts are YAML's too."""
-    pipeline = facts.pipeline or _text_or_empty(written.get("pipeline_tag"))
+    pipeline = facts.pipeline or text_or_empty(written.get("pipeline_tag"))
     values = {
         "base_model": facts.base,
         "library_name": "peft" if facts.is_adapter else "transformers",
@@ -92,15 +93,11 @@ def _yaml_text(text: str) -> str:
     return json.dumps(visible(text), ensure_ascii=False)
 
 
-def _text_or_empty(value: Any) -> str:
-    return value if isinstance(value, str) else ""
-
-
 def _texts_in_value(value: Any) -> list[str]:
     return (
         [each for each in value if isinstance(each, str)]
         if isinstance(value, list)
-        else [*filter(None, [_text_or_empty(value)])]
+        else [*filter(None, [text_or_empty(value)])]
     )
 
 

@@ -68,7 +68,7 @@ def _name_and_value_parts(before: str, values: str) -> Iterator[StyledPart]:
     """Yield names and values, so wide that the values of equal names stand below each other."""
     if before:
         yield StyledPart(f"{before.rstrip()} ", _DIM_STYLE)
-    pairs = sorted(_names_and_values(values), key=lambda pair: _sort_rank_of_name(pair[0]))
+    pairs = sorted(_names_and_values(values), key=lambda pair: _log_value_rank(pair[0]))
     for number, (name, value) in enumerate(pairs, start=1):
         shown = _column_number_text(value) or value
         yield StyledPart(f"{name} ", _DIM_STYLE)
@@ -76,7 +76,7 @@ def _name_and_value_parts(before: str, values: str) -> Iterator[StyledPart]:
         yield StyledPart(f"{shown:<{_MIN_VALUE_CELLS}}  " if number < len(pairs) else shown)
 
 
-def _sort_rank_of_name(name: str) -> int:
+def _log_value_rank(name: str) -> int:
     is_trained_for = name.rpartition("/")[2].endswith("loss") or name in {"reward", "reward_std"}
     return 0 if name in _PROGRESS_VALUE_NAMES else 1 if is_trained_for else 2
 

@@ -5,6 +5,7 @@ import shlex
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from tui_train.base.parse import text_or_empty
 from tui_train.base.text import display_path, grouped_digits, typeset_ascii, visible
 from tui_train.profile.presets import PLACEHOLDER_PATTERN
 from tui_train.runs.run_folders import RunFolder
@@ -27,15 +28,15 @@ def read_run_outline(run: RunFolder) -> tuple[tuple[str, str], ...]:
 def _plan_labels_and_texts(plan: dict[str, Any]) -> Iterator[tuple[str, str]]:
     """Yield what plan.json says; a run folder may hold anything under its names."""
     attempts, numbers, steps = plan.get("attempts"), plan.get("numbers"), plan.get("steps")
-    yield "Starts", visible(_text_or_empty(plan.get("title")))
+    yield "Starts", visible(text_or_empty(plan.get("title")))
     if isinstance(attempts, list) and attempts and isinstance(attempts[0], dict):
-        yield "Batch", typeset_ascii(_text_or_empty(attempts[0].get("batch")))
+        yield "Batch", typeset_ascii(text_or_empty(attempts[0].get("batch")))
         yield "Fallbacks", f"{len(attempts) - 1}, after out of memory" if len(attempts) > 1 else ""
-    recipe = visible(", ".join(map(_text_or_empty, numbers))) if isinstance(numbers, list) else ""
+    recipe = visible(", ".join(map(text_or_empty, numbers))) if isinstance(numbers, list) else ""
     yield "Recipe", recipe
     if isinstance(steps, int) and steps > 0 and f"{grouped_digits(steps)} steps" not in recipe:
         yield "Steps", grouped_digits(steps)
-    yield "Output", display_path(_text_or_empty(plan.get("output")))
+    yield "Output", display_path(text_or_empty(plan.get("output")))
 
 
 def _argument_with_plan_numbers(argument: str, plan: dict[str, Any]) -> str:
@@ -46,10 +47,6 @@ def _argument_with_plan_numbers(argument: str, plan: dict[str, Any]) -> str:
         return f"{number:.12g}" if isinstance(number, (int, float)) and number else "…"
 
     return PLACEHOLDER_PATTERN.sub(value, argument)
-
-
-def _text_or_empty(value: object) -> str:
-    return value if isinstance(value, str) else ""
 
 
 def queue_position_text(starts_ahead: Sequence[str] | None) -> str:

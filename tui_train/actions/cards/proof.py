@@ -30,7 +30,7 @@ from tui_train.setup.setup import Setup
 _MAX_FILE_BYTES = 16 << 20
 
 
-class Stage(NamedTuple):
+class ProofStage(NamedTuple):
     """Claims that are proved together; `needs_card`: without a GPU that can train none of them can be tested.
 
     `here_only`: what is measured is the machine on which this program runs, not the place of the trainings.
@@ -44,15 +44,15 @@ class Stage(NamedTuple):
 
 
 STAGES = (
-    Stage("kernels", "the verdict on each GPU against a real kernel", kernel_claims),
-    Stage("ranks", "the device of each process against the plan", rank_claims),
-    Stage("communication", "NCCL against Gloo", exchange_claims),
-    Stage("memory", "estimate and trace of small models against two real steps", memory_claims, here_only=True),
-    Stage("out-of-memory", "what follows after a real out of memory", out_of_memory_claims, needs_card=True),
-    Stage("trainings", "precisions, optimizers and shardings against the plain training", training_kind_claims),
-    Stage("tune", "tuning against every setting", tuning_claims, here_only=True),
-    Stage("samples", "live samples against nvidia-smi", sample_claims, needs_card=True, here_only=True),
-    Stage("nemo", "a NeMo recipe of a few steps", nemo_claims, needs_card=True),
+    ProofStage("kernels", "the verdict on each GPU against a real kernel", kernel_claims),
+    ProofStage("ranks", "the device of each process against the plan", rank_claims),
+    ProofStage("communication", "NCCL against Gloo", exchange_claims),
+    ProofStage("memory", "estimate and trace of small models against two real steps", memory_claims, here_only=True),
+    ProofStage("out-of-memory", "what follows after a real out of memory", out_of_memory_claims, needs_card=True),
+    ProofStage("trainings", "precisions, optimizers and shardings against the plain training", training_kind_claims),
+    ProofStage("tune", "tuning against every setting", tuning_claims, here_only=True),
+    ProofStage("samples", "live samples against nvidia-smi", sample_claims, needs_card=True, here_only=True),
+    ProofStage("nemo", "a NeMo recipe of a few steps", nemo_claims, needs_card=True),
 )
 
 STAGE_BY_NAME = {stage.name: stage for stage in STAGES}
@@ -94,7 +94,7 @@ class Proof(Struct, frozen=True, kw_only=True):
         ordered = tuple(by_name[name] for name in STAGE_BY_NAME if name in by_name)
         return msgspec.structs.replace(self, stages=ordered)
 
-    def has_completed(self, stage: Stage) -> bool:
+    def has_completed(self, stage: ProofStage) -> bool:
         """Return whether all claims of a stage were tested."""
         return any(result.name == stage.name and result.complete for result in self.stages)
 
@@ -104,7 +104,7 @@ class Proof(Struct, frozen=True, kw_only=True):
         return all(claim.verdict != "differs" for stage in self.stages for claim in stage.claims)
 
 
-def prove_stages(stages: Sequence[Stage], profile: Profile, run_context: ShortRunContext) -> Iterator[StageResult]:
+def prove_stages(stages: Sequence[ProofStage], profile: Profile, run_context: ShortRunContext) -> Iterator[StageResult]:
     """Yield the result of each stage after each of its claims, and when it is complete; nothing after an interrupt."""
     for stage in stages:
         for result in _results_of_stage(stage, profile, run_context):
@@ -114,7 +114,7 @@ def prove_stages(stages: Sequence[Stage], profile: Profile, run_context: ShortRu
             yield result
 
 
-def _results_of_stage(stage: Stage, profile: Profile, run_context: ShortRunContext) -> Iterator[StageResult]:
+def _results_of_stage(stage: ProofStage, profile: Profile, run_context: ShortRunContext) -> Iterator[StageResult]:
     began, claims, seconds = time.monotonic(), list[Claim](), 0.0
     for claim in _claims_of_stage(stage, profile, run_context):
         claims.append(claim)
@@ -123,7 +123,7 @@ def _results_of_stage(stage: Stage, profile: Profile, run_context: ShortRunConte
     yield StageResult(name=stage.name, claims=tuple(claims), seconds=seconds, complete=True)
 
 
-def _claims_of_stage(stage: Stage, profile: Profile, run_context: ShortRunContext) -> Iterator[Claim]:
+def _claims_of_stage(stage: ProofStage, profile: Profile, run_context: ShortRunContext) -> Iterator[Claim]:
     """Yield the claims of a stage; one that cannot go on says why."""
     if stage.here_only and run_context.place.host:
         there = f"on {visible(run_context.place.host)}, tui-train doctor --cards --stage {stage.name}"

@@ -12,8 +12,8 @@ import msgspec
 from tui_train.actions.cards.proof import (
     STAGE_BY_NAME,
     Proof,
+    ProofStage,
     ProvedMachine,
-    Stage,
     StageResult,
     load_proof,
     prove_stages,
@@ -84,7 +84,7 @@ def prove_machine(  # noqa: PLR0913 - one for each option
         sys.exit(Unavailable.exit_code)
 
 
-def _chosen_stages(names: tuple[str, ...], skipped: tuple[str, ...]) -> list[Stage]:
+def _chosen_stages(names: tuple[str, ...], skipped: tuple[str, ...]) -> list[ProofStage]:
     if unknown := [name for name in (*names, *skipped) if name not in STAGE_BY_NAME]:
         raise click.UsageError(f"no stage {visible(unknown[0])}: there are {', '.join(STAGE_BY_NAME)}")
     return [stage for name, stage in STAGE_BY_NAME.items() if name in (names or STAGE_BY_NAME) and name not in skipped]
@@ -109,7 +109,7 @@ class _ClaimPrinter:
     def __init__(self, *, quiet: bool) -> None:
         self._quiet, self._stage = quiet, ""
 
-    def print_names_of_proved_stages(self, stages: Sequence[Stage]) -> None:
+    def print_names_of_proved_stages(self, stages: Sequence[ProofStage]) -> None:
         """Print which stages have their results already."""
         if stages and not self._quiet:
             click.echo(f"proved before: {', '.join(stage.name for stage in stages)} (--again proves them again)")

@@ -70,7 +70,7 @@ class SavedProfile(Struct, frozen=True):
 SavedProfiles = tuple[SavedProfile, ...]
 
 
-class PlannedAttempt(Attempt, frozen=True, kw_only=True):
+class AttemptWithArgv(Attempt, frozen=True, kw_only=True):
     """An attempt, and its words; values known only while it runs are $NAME."""
 
     argv: tuple[str, ...]
@@ -79,7 +79,7 @@ class PlannedAttempt(Attempt, frozen=True, kw_only=True):
 class MadePlan(Plan, frozen=True, kw_only=True):
     """A plan, of whose attempts the words are known."""
 
-    attempts: tuple[PlannedAttempt, ...]
+    attempts: tuple[AttemptWithArgv, ...]
 
 
 class ChangesSinceRun(Struct, frozen=True):
@@ -421,7 +421,7 @@ def _plan_answer(prepared: PreparedPlan, since: ChangesSinceRun | UnsetType | No
     plan = prepared.plan
     if plan is None:
         return PlanAnswer(findings=prepared.findings, plan=None, files={}, since=since)
-    attempts = (PlannedAttempt(**asdict(each), argv=_attempt_argv(plan, each)) for each in plan.attempts)
+    attempts = (AttemptWithArgv(**asdict(each), argv=_attempt_argv(plan, each)) for each in plan.attempts)
     made = MadePlan(**{**asdict(plan), "attempts": tuple(attempts)})
     files = {file.path: file.text for file in files_for_display(prepared.files)}
     return PlanAnswer(findings=prepared.findings, plan=made, files=files, since=since)

@@ -12,7 +12,7 @@ from threading import Thread
 from typing import Any
 
 from tui_train.runner.gpus import nvml
-from tui_train.runner.system.host_facts import read_host_facts
+from tui_train.runner.system.host_facts import read_machine_facts
 
 # The rest of the time is for reporting the cards that did respond.
 _NVML_DEADLINE_SHARE = 0.8
@@ -23,7 +23,7 @@ def main(seconds: float) -> None:
     reports: list[dict[str, Any]] = []
     thread = Thread(target=lambda: reports.append(nvml.read_cards(seconds * _NVML_DEADLINE_SHARE)), daemon=True)
     thread.start()
-    machine = read_host_facts()
+    machine = read_machine_facts()
     thread.join(seconds)
     has_failed = not reports and not thread.is_alive()
     if not has_failed:

@@ -58,9 +58,9 @@ def probe_machine(deadline: float = 8.0) -> Machine:
         why = f"the driver or this machine is too slow or hangs: no response for {monotonic() - started:.0f} s"
         gap = FactGap("The NVIDIA GPUs could not be read in time", why, _HANGING_REMEDY, hides=True)
     # In this process it imports what a command does not need otherwise.
-    from tui_train.runner.system.host_facts import read_host_facts
+    from tui_train.runner.system.host_facts import read_machine_facts
 
-    return msgspec.convert(read_host_facts() | {"gaps": (gap,)}, Machine)
+    return msgspec.convert(read_machine_facts() | {"gaps": (gap,)}, Machine)
 
 
 def probe_toolchains(extra_pythons: Sequence[str] = (), deadline: float = 8.0) -> tuple[Toolchain, ...]:

@@ -10,7 +10,7 @@ from typing import Any, Sequence
 
 from . import pci
 from .nvml_card import MALFORMED_ANSWER_ERRORS, CardBeingQueried, NvmlCardCalls, nvml_code, pynvml
-from .pci import Gap
+from .pci import FactGap
 
 _ERROR_KIND_BY_CODE = {
     pynvml.NVML_ERROR_LIBRARY_NOT_FOUND: "library",
@@ -52,7 +52,10 @@ def read_cards(max_seconds: float = 6.0) -> dict[str, Any]:
 
 
 def _cards_report(
-    gpus: Sequence[dict[str, Any]] = (), gaps: Sequence[Gap] = (), driver: str | None = None, cuda: str | None = None
+    gpus: Sequence[dict[str, Any]] = (),
+    gaps: Sequence[FactGap] = (),
+    driver: str | None = None,
+    cuda: str | None = None,
 ) -> dict[str, Any]:
     named = [gap._asdict() for gap in gaps]
     return {"gpus": list(gpus), "gaps": named, "driver_version": driver, "driver_cuda": cuda}
@@ -67,14 +70,16 @@ def _read_all_cards(cards_on_bus: tuple[pci.PciCard, ...], end_time: float, thre
         count = int(pynvml.nvmlDeviceGetCount())
     except (pynvml.NVMLError, *MALFORMED_ANSWER_ERRORS) as error:
         problem, remedy = "The NVIDIA driver cannot list its GPUs", "Check `nvidia-smi`; reboot."
-        gap = Gap(problem, str(error), remedy, hides=True)
+        gap = FactGap(problem, str(error), remedy, hides=True)
         return _cards_report((), (gap,), driver, driver_cuda)
     gpus = [gpu for card in _query_cards(count, end_time, threads) for gpu in card.gpus()]
     _add_peers(gpus, end_time, threads)
     gaps = pci.unlisted_card_gaps(cards_on_bus, [gpu.get("pci_bus") for gpu in gpus])
     if not gpus and not gaps:
         gaps = (
-            Gap("No NVIDIA GPU", "the NVIDIA driver is running, but lists no GPU", "Trainings run on the CPU here."),
+            FactGap(
+                "No NVIDIA GPU", "the NVIDIA driver is running, but lists no GPU", "Trainings run on the CPU here."
+            ),
         )
     return _cards_report(gpus, gaps, driver, driver_cuda)
 

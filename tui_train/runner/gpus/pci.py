@@ -18,7 +18,7 @@ _VIRTUAL_MACHINE_DRIVERS = frozenset({"vfio-pci", "pci-stub", "xen-pciback"})
 _DRIVER_INSTALLATION_URL = "https://docs.nvidia.com/datacenter/tesla/driver-installation-guide/"
 
 
-class Gap(NamedTuple):
+class FactGap(NamedTuple):
     """Something that is unknown or unavailable, as in facts/types.py."""
 
     what: str
@@ -75,8 +75,8 @@ def read_slot_width(
     return int(most) if most.isdecimal() and width == str(link_width) else None
 
 
-def unlisted_card_gaps(cards_on_bus: Sequence[PciCard], listed_addresses: Sequence[str | None]) -> tuple[Gap, ...]:
-    """Return a Gap for each card on the bus whose address is not in `listed_addresses`, the addresses from NVML.
+def unlisted_card_gaps(cards_on_bus: Sequence[PciCard], listed_addresses: Sequence[str | None]) -> tuple[FactGap, ...]:
+    """Return a FactGap for each card on the bus whose address is not in `listed_addresses`, the addresses from NVML.
 
     For each that NVML lists without an address, a card of the nvidia driver is not reported.
     """
@@ -96,10 +96,10 @@ def unlisted_card_gaps(cards_on_bus: Sequence[PciCard], listed_addresses: Sequen
     return tuple(gaps)
 
 
-def _unlisted_card_gap(card: PciCard) -> Gap:
+def _unlisted_card_gap(card: PciCard) -> FactGap:
     name = f"{card.address} ({card.device})"
     if card.driver == "nvidia":
-        return Gap(
+        return FactGap(
             f"NVIDIA GPU {name} is not available here",
             "the driver uses it, but this session has no access to it",
             "Request it from the container or batch system that assigns the GPUs; if it should be available, check "
@@ -107,13 +107,13 @@ def _unlisted_card_gap(card: PciCard) -> Gap:
             hides=True,
         )
     if card.driver:
-        return Gap(
+        return FactGap(
             f"NVIDIA GPU {name} does not use the NVIDIA driver",
             f"it uses the kernel driver `{card.driver}`",
             "Nothing to do for the GPU of a virtual machine; otherwise bind it to the nvidia driver and reboot.",
             hides=card.driver not in _VIRTUAL_MACHINE_DRIVERS,
         )
-    return Gap(
+    return FactGap(
         f"1 NVIDIA GPU without driver: {name}",
         "the installed driver does not support it: driver 590 and later, and NVIDIA's open kernel modules, "
         "support only Turing (GTX 16, RTX 20) and newer",
@@ -122,8 +122,8 @@ def _unlisted_card_gap(card: PciCard) -> Gap:
     )
 
 
-def nvml_failure_gap(error_kind: str, nvml_message: str, cards_on_bus: Sequence[PciCard]) -> Gap:
-    """Return the Gap for an NVML that could not be initialized.
+def nvml_failure_gap(error_kind: str, nvml_message: str, cards_on_bus: Sequence[PciCard]) -> FactGap:
+    """Return the FactGap for an NVML that could not be initialized.
 
     `error_kind` is "library" (missing), "module" (not loaded), "mismatch", "permission" or another.
     """
@@ -132,7 +132,7 @@ def nvml_failure_gap(error_kind: str, nvml_message: str, cards_on_bus: Sequence[
     if error_kind == "library":
         return _no_library_gap(cards_on_bus, seen)
     if error_kind == "module":
-        return Gap(
+        return FactGap(
             "The NVIDIA driver is not loaded",
             f"its library is installed, but its kernel module is not loaded{seen}",
             "Run `sudo modprobe nvidia` on the host to see why; reboot after a kernel or driver update; with Secure "
@@ -141,20 +141,20 @@ def nvml_failure_gap(error_kind: str, nvml_message: str, cards_on_bus: Sequence[
             hides=bool(cards_on_bus) or not _has_pci_bus(),
         )
     if error_kind == "mismatch":
-        return Gap(
+        return FactGap(
             "The NVIDIA driver was updated: reboot needed",
             "the loaded kernel module and the installed library have different versions",
             "Reboot; until then no program can use the GPUs. In a container, restart the container.",
             hides=True,
         )
     if error_kind == "permission":
-        return Gap(
+        return FactGap(
             "No permission for the NVIDIA driver",
             f"{nvml_message}{seen}",
             "Check the permissions of /dev/nvidia*; on some hosts you must be in the group `video` or `render`.",
             hides=True,
         )
-    return Gap(
+    return FactGap(
         "The NVIDIA driver does not start",
         f"{nvml_message}{seen}",
         "Check `nvidia-smi`. In a container, restart the container: it may have lost its GPUs.",
@@ -162,9 +162,9 @@ def nvml_failure_gap(error_kind: str, nvml_message: str, cards_on_bus: Sequence[
     )
 
 
-def _no_library_gap(cards_on_bus: Sequence[PciCard], bus_note: str) -> Gap:
+def _no_library_gap(cards_on_bus: Sequence[PciCard], bus_note: str) -> FactGap:
     if "microsoft" in platform.release().lower():
-        return Gap(
+        return FactGap(
             "The NVIDIA driver is not visible in WSL",
             "libnvidia-ml.so.1 cannot be loaded; Windows provides it in /usr/lib/wsl/lib",
             "Install the NVIDIA driver in Windows (not in WSL), then `wsl --shutdown`; if the file exists, "
@@ -173,24 +173,24 @@ def _no_library_gap(cards_on_bus: Sequence[PciCard], bus_note: str) -> Gap:
     if is_in_container():
         remedy = _container_gpu_remedy()
         if not cards_on_bus:
-            return Gap(
+            return FactGap(
                 "No NVIDIA GPU is visible here",
                 "this looks like a container without the NVIDIA driver (libnvidia-ml.so.1)",
                 f"If this machine has GPUs, {remedy[0].lower()}{remedy[1:]}",
             )
-        return Gap(
+        return FactGap(
             "This container was started without GPUs",
             f"it has no NVIDIA driver library (libnvidia-ml.so.1){bus_note}",
             remedy,
             hides=True,
         )
     if not cards_on_bus:
-        return Gap(
+        return FactGap(
             "No NVIDIA GPU",
             "there is no NVIDIA GPU on the PCI bus and no driver library (libnvidia-ml.so.1)",
             "Trainings run on the CPU here. For a GPU, use another machine, or request one from the batch system.",
         )
-    return Gap(
+    return FactGap(
         "The NVIDIA driver is not installed",
         f"there is no driver library (libnvidia-ml.so.1){bus_note}",
         f"Install the driver ({_DRIVER_INSTALLATION_URL}) and reboot.",

@@ -17,7 +17,7 @@ from typing import Any, Iterator, Sequence
 
 from ..queue.listing import list_cards_in_queue
 from ..system.environments import conda_labels_and_pythons, created_labels_and_pythons
-from ..system.host_facts import read_host_facts
+from ..system.host_facts import read_machine_facts
 from ..system.paths import free_bytes_for_path, names_in_folder, path_state, runs_folder, why_unwritable
 from ..system.processes import machine_and_boot_identity
 
@@ -51,7 +51,7 @@ def send_survey(question: dict[str, Any]) -> None:
         cache = {**cache, "free": free_bytes_for_path(folder), "unwritable": why_unwritable(folder)}
     paths, files = question.get("paths", ()), question.get("files", ())
     answer = {
-        "machine": read_host_facts(),
+        "machine": read_machine_facts(),
         "toolchains": _probe_toolchains(question, with_others=not question.get("only_named"))
         if question.get("probe")
         else [],

@@ -30,7 +30,7 @@ _INFINIBAND_FOLDER = Path("/sys/class/infiniband")
 _SHARED_MEMORY_FOLDER = "/dev/shm"  # noqa: S108 - read, never written
 
 
-def read_host_facts() -> dict[str, Any]:
+def read_machine_facts() -> dict[str, Any]:
     """Return what is known, in bytes; never raises, what is unreadable is None or empty."""
     limits = cgroup_limits()
     total, available = _memory_total_and_available()

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from tui_train.base.files import inode_and_size
-from tui_train.base.parse import Unparsable, parse_json_object, read_file_to_parse
+from tui_train.base.parse import Unparsable, parse_json_object, read_file_to_parse, text_or_empty
 from tui_train.base.text import visible
 from tui_train.facts.models.safetensors import read_tensor_descriptions
 
@@ -88,14 +88,14 @@ def read_weights(folder: Path) -> Weights | None:
 def _read_adapter(folder: Path) -> Weights:
     config = _read_json(folder / ADAPTER_CONFIG_FILE, _MAX_CONFIG_BYTES)
     files = _weights_files(folder, "adapter")
-    task, rank = _text_in_config(config, "task_type"), config.get("r")
+    task, rank = text_or_empty(config.get("task_type")), config.get("r")
     return Weights(
         path=str(folder),
         kind="adapter",
         size=_total_size(files),
-        base=_text_in_config(config, "base_model_name_or_path"),
+        base=text_or_empty(config.get("base_model_name_or_path")),
         task=task,
-        method=_text_in_config(config, "peft_type"),
+        method=text_or_empty(config.get("peft_type")),
         rank=rank if isinstance(rank, int) and 0 < rank < 1 << 20 else 0,
         plain=not config.get("modules_to_save") and not config.get("use_dora") and config.get("bias") in {None, "none"},
         scores=task in {"SEQ_CLS", "TOKEN_CLS"},
@@ -173,11 +173,6 @@ def _read_json(file: Path, max_bytes: int) -> dict[str, Any]:
         return parse_json_object(read_file_to_parse(file, max_bytes))
     except Unparsable as error:
         raise ValueError(f"{file.name}: {error}") from None
-
-
-def _text_in_config(config: dict[str, Any], key: str) -> str:
-    value = config.get(key)
-    return value if isinstance(value, str) else ""
 
 
 def _existing_file_names(folder: Path, names: tuple[str, ...]) -> list[str]:
