@@ -64,8 +64,10 @@ def parse_model_dimensions(config: dict[str, Any], name: str = "") -> ModelDimen
     for table in tables:
         _refuse_unsupported_parts(table)
     tied = next((each for table in tables if isinstance(each := table.get("tie_word_embeddings"), bool)), None)
-    row = next((known[name] for name in (kind, f"{kind}_text") if name in known), None)
-    structure = _structure_of_unknown_type(kind, fields, tied=tied) if row is None else row
+    structure = next((known[name] for name in (kind, f"{kind}_text") if name in known), None)
+    if structure is None:
+        _refuse_unclear_layers(kind, fields, tied=tied)
+        structure = {"caveats": (f"model type {kind}: its layers are counted as config.json describes them",)}
     fields = fields.with_defaults(structure.get("absent", {}))
     values = {
         **{key: value for key, value in structure.items() if key != "absent"},
@@ -113,8 +115,8 @@ class _ConfigFields:
         return value if isinstance(value, list) else ()
 
 
-def _structure_of_unknown_type(kind: str, fields: _ConfigFields, *, tied: bool | None) -> dict[str, Any]:
-    """Return how the layers of a type without a row are built; ValueError where the fields do not tell."""
+def _refuse_unclear_layers(kind: str, fields: _ConfigFields, *, tied: bool | None) -> None:
+    """Raise ValueError where the fields of a type without a row do not tell how its layers are built."""
     live = (name for name, value in fields.values.items() if value)
     if unclear := next((name for name in live if not _SUPPORTED_FIELD_PATTERN.fullmatch(name)), ""):
         raise ValueError(f"unknown model type {kind}: how many weights {unclear} means is not known")
@@ -122,7 +124,6 @@ def _structure_of_unknown_type(kind: str, fields: _ConfigFields, *, tied: bool |
         raise ValueError(f"unknown model type {kind}: it does not say whether the embeddings are tied")
     if fields.values.get("hidden_act") not in _GATED_ACTIVATIONS:
         raise ValueError(f"unknown model type {kind}: it does not say whether its MLP is gated")
-    return {"caveats": (f"model type {kind}: its layers are counted as config.json describes them",)}
 
 
 def _refuse_unsupported_parts(table: dict[str, Any]) -> None:

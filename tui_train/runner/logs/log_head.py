@@ -28,7 +28,7 @@ def first_logged_step(log: str, reading: LogReadingOptions) -> int:
         lines = [line for line in lines_left_on_terminal(piece) if not _is_resume_line_or_labelled_bar(line)]
         now = advance_progress(Progress(), lines, reading)
         # A bar of another length is of something else, and a step within an epoch is none.
-        if now.step and not now.batch and (not reading.steps or now.steps == reading.steps):
+        if now.step and not now.may_be_batch and (not reading.steps or now.steps == reading.steps):
             return now.step
     return 0
 

@@ -96,8 +96,8 @@ class Progress(NamedTuple):
     """The losses of evaluations, by step."""
     tokens: int = 0
     """How many were seen, where the log reports that."""
-    batch: bool = False
-    """The step was reported as a part of an epoch."""
+    may_be_batch: bool = False
+    """The step may count within an epoch."""
     counting: StepCounting = StepCounting()
     """What earlier lines say of later ones."""
     table: LogTable = LogTable()
@@ -166,7 +166,7 @@ class _ProgressParser:
         self.unit: Literal["", "epoch", "step"] = progress.unit
         self.evaluations = LossCurveBuilder(progress.evaluations)
         self.tokens = progress.tokens
-        self.batch = progress.batch
+        self.may_be_batch = progress.may_be_batch
         self.counting = progress.counting
         self.table = progress.table
         self.validated_step = progress.validated_step
@@ -266,7 +266,7 @@ class _ProgressParser:
         """Take the loss of an evaluation from a line that reports no other; one of its batches is left out."""
         step = losses.step
         if position and position.step is not None:
-            if position.batch:
+            if position.may_be_batch:
                 return
             step = step or (0 if self._is_step_of_evaluation(position, line) else position.step)
         elif position:
@@ -292,14 +292,14 @@ class _ProgressParser:
     def _take_position(self, position: LoggedPosition) -> None:
         self.counting, self.step, steps = advance_step_count(self.counting, position)
         self.steps = max(self.steps, steps) if position.is_total_preliminary else steps or self.steps
-        self.batch = position.batch
+        self.may_be_batch = position.may_be_batch
 
     def _take_epoch(self, position: LoggedPosition) -> bool:
         """Count epochs as steps, unless steps are counted; the epoch of an earlier line where this one has none."""
         if self.unit == "step" or (not self.unit and self.points.last):
             return False
         if position.epoch is not None or self.counting.epoch is not None:
-            self._take_position(position._replace(batch=True))
+            self._take_position(position._replace(may_be_batch=True))
         self.unit = "epoch"
         return True
 
@@ -416,7 +416,7 @@ class _ProgressParser:
             unit=self.unit,
             evaluations=self.evaluations.curve(),
             tokens=self.tokens,
-            batch=self.batch,
+            may_be_batch=self.may_be_batch,
             counting=self.counting,
             table=self.table,
             validated_step=self.validated_step,

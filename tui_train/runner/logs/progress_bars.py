@@ -63,13 +63,13 @@ def _bar_position(match: re.Match[str]) -> LoggedPosition | None:
         # Lightning's epochs count from 0, and where no terminal is it writes the last one only.
         epoch, last = parse_count(groups["epoch"]), parse_count(groups["last"]) if "last" in groups else None
         return LoggedPosition(
-            step, steps, None if epoch is None else epoch + 1, 0 if last is None else last + 1, batch=True
+            step, steps, None if epoch is None else epoch + 1, 0 if last is None else last + 1, may_be_batch=True
         )
     caption = groups.get("caption", "")
     epochs = _EPOCH_PAIR_PATTERN.match(caption)
     if epochs:
-        return LoggedPosition(step, steps, parse_count(epochs[1]), parse_count(epochs[2]) or 0, batch=True)
+        return LoggedPosition(step, steps, parse_count(epochs[1]), parse_count(epochs[2]) or 0, may_be_batch=True)
     at = parse_logged_position(caption) if "poch" in caption else None
     if at and at.epoch is not None:
-        return LoggedPosition(step, steps, at.epoch, at.epochs, batch=True)
-    return LoggedPosition(step, steps, batch=match.re is _KERAS_PATTERN)
+        return LoggedPosition(step, steps, at.epoch, at.epochs, may_be_batch=True)
+    return LoggedPosition(step, steps, may_be_batch=match.re is _KERAS_PATTERN)

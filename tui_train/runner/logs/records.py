@@ -158,13 +158,13 @@ def position_of_record(record: LogRecord) -> LoggedPosition:
         else None
     )
     if before and (epoch is None or before.step is not None):
-        return before if epoch is None else before._replace(epoch=epoch, batch=True)
+        return before if epoch is None else before._replace(epoch=epoch, may_be_batch=True)
     return LoggedPosition(
         step,
         _first_integer(values, _TOTAL_STEPS_KEYS) or 0,
         epoch,
         _first_integer(values, _TOTAL_EPOCHS_KEYS) or 0,
-        batch=epoch is not None,
+        may_be_batch=epoch is not None,
     )
 
 

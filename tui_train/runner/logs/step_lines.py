@@ -67,8 +67,8 @@ _MAX_HEADER_LENGTH = 120
 class LoggedPosition(NamedTuple):
     """Position of a training by one line: None and 0 where the line does not say it.
 
-    `is_total_preliminary`: `steps` may still grow. `counts_across_epochs`: the step does so. `batch`: it
-    may count within an epoch, or something else that is not named.
+    `is_total_preliminary`: `steps` may still grow. `counts_across_epochs`: the step does so.
+    `may_be_batch`: it may count within an epoch, or something else that is not named.
     """
 
     step: int | None = None
@@ -77,7 +77,7 @@ class LoggedPosition(NamedTuple):
     epochs: int = 0
     is_total_preliminary: bool = False
     counts_across_epochs: bool = False
-    batch: bool = False
+    may_be_batch: bool = False
     is_step_unnamed: bool = False
 
 
@@ -213,8 +213,8 @@ def _position_of_matches(step: re.Match[str] | None, epoch: re.Match[str] | None
     of_epoch, epochs = _number_pair(epoch)
     if number is None and of_epoch is None:
         return None
-    batch = of_epoch is not None or (step is not None and step.re is not _STEP_PATTERN)
-    return LoggedPosition(number, steps, of_epoch, epochs, batch=batch)
+    may_be_batch = of_epoch is not None or (step is not None and step.re is not _STEP_PATTERN)
+    return LoggedPosition(number, steps, of_epoch, epochs, may_be_batch=may_be_batch)
 
 
 def _number_pair(match: re.Match[str] | None) -> tuple[int | None, int]:
