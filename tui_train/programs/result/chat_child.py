@@ -149,7 +149,8 @@ def _queue_prompts_until_input_ends(prompts: queue.Queue[dict[str, Any]], stop: 
 
 def main() -> None:
     """Load, then answer until stdin ends."""
-    messages = load.set_up_program_and_open_pipe()
+    load.set_up_program()
+    messages = load.MessagePipe()
     prompts: queue.Queue[dict[str, Any]] = queue.Queue()
     stop = threading.Event()
     threading.Thread(target=_queue_prompts_until_input_ends, args=(prompts, stop), daemon=True).start()

@@ -196,7 +196,8 @@ def _without_token(text: str) -> str:
 
 def main() -> None:
     """Publish, or say why not; the exit code is 0 where it was done or not wanted."""
-    messages = load.set_up_program_and_open_pipe(online=True)
+    load.set_up_program(online=True)
+    messages = load.MessagePipe()
     os.environ.pop("HF_DEBUG", None)  # it prints each request
     try:
         publish(load.read_request(), messages)

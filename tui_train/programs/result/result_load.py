@@ -57,7 +57,8 @@ class MessagePipe:
 
 def answer_request(action: Callable[[dict[str, Any], MessagePipe], None], *, online: bool = False) -> None:
     """Do what this program is asked for, or say why not; the exit code is 0 where what it made is to be kept."""
-    messages = set_up_program_and_open_pipe(online=online)
+    set_up_program(online=online)
+    messages = MessagePipe()
     try:
         action(read_request(), messages)
     except Exception as error:  # noqa: BLE001 - whatever the libraries raise, who asked is told
@@ -65,13 +66,12 @@ def answer_request(action: Callable[[dict[str, Any], MessagePipe], None], *, onl
         sys.exit(1)
 
 
-def set_up_program_and_open_pipe(*, online: bool = False) -> MessagePipe:
-    """Return the messages of this program, which loads nothing from the network unless it is `online`."""
+def set_up_program(*, online: bool = False) -> None:
+    """Have this program end with who started it, and load nothing from the network unless it is `online`."""
     bounds.end_with_parent()
     warnings.simplefilter("ignore")
     quiet = {"HF_HUB_DISABLE_PROGRESS_BARS": "1", "TOKENIZERS_PARALLELISM": "false", "TRANSFORMERS_VERBOSITY": "error"}
     os.environ |= quiet if online else {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", **quiet}
-    return MessagePipe()
 
 
 def error_as_refusal(error: BaseException) -> RefusedError:
