@@ -120,10 +120,7 @@ def write_prepared_data(options: argparse.Namespace, folder: Path) -> None:
         raise DataError("one row cannot be split into training and evaluation: name validation data")
     held_out = set(shares.sample(range(usable), wanted))
     written = ImagePreparation(options.max_pixels)
-    mixed = Path(os.devnull) if options.weights else folder / TRAIN_FILE_NAME
-    with mixed.open("w", encoding="utf-8") as train, _open_if_any_rows(folder / TEST_FILE_NAME, wanted) as test:
-        for number, row in enumerate(chosen.rows()):
-            (test if number in held_out else train).write(_json_line(written.row_with_trainable_images(row)))
+    _write_rows(chosen, held_out, folder, written, held_out_alone=bool(options.weights))
     _print_changes_and_problems(chosen)
     if options.weights:
         _write_weighted_training_rows(chosen, held_out, options, folder / TRAIN_FILE_NAME, written)
@@ -211,6 +208,18 @@ def _refuse_format_unfit_for_marking(name: str, chat: bool) -> None:
         raise DataError(f"{why}: unset finetune.answers_only")
     if not chat:
         raise DataError(f"the data is {name}, which has no answers to mark: unset finetune.answers_only")
+
+
+def _write_rows(
+    chosen: ChosenRows, held_out: set[int], folder: Path, written: ImagePreparation, *, held_out_alone: bool
+) -> None:
+    """Write the rows that are held out and, unless these alone, each row to train on once."""
+    train_file, test_file = folder / TRAIN_FILE_NAME, folder / TEST_FILE_NAME
+    with _open_if_any_rows(test_file, len(held_out)) as test, train_file.open("w", encoding="utf-8") as train:
+        for number, row in enumerate(chosen.rows()):
+            if number in held_out or not held_out_alone:
+                file = test if number in held_out else train
+                file.write(_json_line(written.row_with_trainable_images(row)))
 
 
 def _write_weighted_training_rows(
