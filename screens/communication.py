@@ -14,10 +14,10 @@ from tui_train.actions.doctor.communication_fixes import examine_communication
 from tui_train.actions.doctor.short_runs import ShortRunContext, ShortRunObserver
 from tui_train.base.errors import TuiTrainError
 from tui_train.base.text import capitalised, visible
-from tui_train.facts.machine.communication_tests import Examination, Exchange
+from tui_train.facts.machine.communication_tests import Examination, RankStage
 from tui_train.profile.changes import Change
 from tui_train.setup.setup import Setup
-from tui_train.views.communication_report import communication_test_title, examination_text, exchange_text
+from tui_train.views.communication_report import communication_test_title, examination_text, stage_text
 
 from .base import WizardScreen
 from .messages import ApplyFix
@@ -135,7 +135,7 @@ class _ScreenObserver(ShortRunObserver):
         if change:
             self._screen.call_unless_cancelled(self._screen.add_line, f"\nwith {visible(change.title)}:")
 
-    def note_exchange(self, exchange: Exchange) -> None:
+    def note_stage(self, stage: RankStage) -> None:
         """Show what the first process has done, and every problem."""
-        if exchange.rank == 0 or exchange.problem:
-            self._screen.call_unless_cancelled(self._screen.add_line, exchange_text(exchange))
+        if stage.rank == 0 or stage.problem:
+            self._screen.call_unless_cancelled(self._screen.add_line, stage_text(stage))

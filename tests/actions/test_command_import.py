@@ -75,7 +75,9 @@ def test_words_are_those_of_bash(line, tmp_path):
     command = next(each for each in read_shell_text(line, tmp_path).commands if each.words[0].text == "a")
     assert not [word for word in command.words if word.problem]
     # What goes to another place is no word.
-    expected = [word for word in out.read_bytes().decode().split("\0")[:-1] if not (word == "b" and command.redirections)]
+    expected = [
+        word for word in out.read_bytes().decode().split("\0")[:-1] if not (word == "b" and command.redirections)
+    ]
     assert [word.text for word in command.words[1:]] == expected
 
 

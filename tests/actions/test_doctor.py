@@ -16,10 +16,10 @@ from msgspec import structs
 from support import UUIDS, facts, gpu, profile, run_cli
 
 from tui_train.actions.doctor.communication import (
-    EXCHANGE_LINE_MARK,
+    STAGE_LINE_MARK,
     communication_profile,
-    judge_exchanges,
-    parse_exchanges,
+    judge_stages,
+    parse_stages,
     run_communication_test,
 )
 from tui_train.actions.doctor.communication_fixes import changes_to_try, examine_communication
@@ -32,7 +32,7 @@ from tui_train.facts.machine.communication_tests import (
     STAGES,
     CommunicationTestResult,
     Examination,
-    Exchange,
+    RankStage,
     TriedFix,
     load_communication_examinations,
     save_communication_examination,
@@ -78,7 +78,7 @@ def nothing_is_left():
 @pytest.mark.training
 def test_two_processes_reach_each_other():
     made = json.loads(run_cli("doctor", "quickstart", TWO, "--json").stdout)
-    stages = {(each["rank"], each["stage"]) for each in made["result"]["exchanges"]}
+    stages = {(each["rank"], each["stage"]) for each in made["result"]["stages"]}
     names = {"device", "process group", "first exchange", "all_reduce", "broadcast", "all_gather", "barrier"}
     assert stages == {(rank, name) for rank in (0, 1) for name in names}
     assert (made["result"]["works"], made["cures"], made["change"]) == (True, [], None)
@@ -229,10 +229,10 @@ def test_what_the_training_lacks_otherwise_does_not_matter():
 
 def result_of(lines, processes=2, device="cpu"):
     """What is read in a log of these exchanges."""
-    log = [f"[rank0]: {EXCHANGE_LINE_MARK}{json.dumps(line) if isinstance(line, dict) else line}" for line in lines]
+    log = [f"[rank0]: {STAGE_LINE_MARK}{json.dumps(line) if isinstance(line, dict) else line}" for line in lines]
     values = {"hardware.processes": processes, "hardware.device": device}
     setup = make_setup(profile(values), facts(gpus=[gpu(0), gpu(1)] if device == "cuda" else ()))
-    return judge_exchanges(setup, tuple(parse_exchanges(iter(log))), RunFolder(Path("/nowhere")), in_time=True)
+    return judge_stages(setup, tuple(parse_stages(iter(log))), RunFolder(Path("/nowhere")), in_time=True)
 
 
 def done(rank, *stages, **more):
@@ -262,19 +262,13 @@ def test_gpus_that_torch_does_not_find_are_no_success():
     ],
 )  # fmt: skip
 def test_what_no_process_of_ours_prints_is_passed_over(line):
-    assert not [*parse_exchanges(iter([f"{EXCHANGE_LINE_MARK}{json.dumps(line) if isinstance(line, dict) else line}"]))]
+    assert not [*parse_stages(iter([f"{STAGE_LINE_MARK}{json.dumps(line) if isinstance(line, dict) else line}"]))]
 
 
 def test_two_processes_may_print_in_one_line():
     one, two = ({"rank": rank, "stage": "device"} for rank in (0, 1))
     assert (
-        len(
-            [
-                *parse_exchanges(
-                    iter([f"{EXCHANGE_LINE_MARK}{json.dumps(one)}{EXCHANGE_LINE_MARK}{json.dumps(two)} and more"])
-                )
-            ]
-        )
+        len([*parse_stages(iter([f"{STAGE_LINE_MARK}{json.dumps(one)}{STAGE_LINE_MARK}{json.dumps(two)} and more"]))])
         == 2
     )
 
@@ -341,7 +335,7 @@ def test_ctrl_c_ends_a_test_and_leaves_nothing():
 
 
 FAILED = Examination(
-    result=CommunicationTestResult(processes=2, works=False, exchanges=(Exchange(rank=0, stage="end", problem="x"),))
+    result=CommunicationTestResult(processes=2, works=False, stages=(RankStage(rank=0, stage="end", problem="x"),))
 )
 
 

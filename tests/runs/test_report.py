@@ -18,7 +18,7 @@ from tui_train.base import secrets
 from tui_train.facts.machine.communication_tests import (
     CommunicationTestResult,
     Examination,
-    Exchange,
+    RankStage,
     save_communication_examination,
 )
 from tui_train.facts.types import Facts
@@ -29,7 +29,7 @@ KINDS = ("huggingface", "openai project", "github", "gitlab", "jwt", "npm", "dat
 TOKENS = [fake_secrets.texts_with_secrets()[kind][1][0] for kind in KINDS]
 HF = TOKENS[0]
 VALUES = ["correct horse battery", 'it\'s $HOME\\n"quoted" 中文', "p4ss;w0rd&more"]
-FAILED = Exchange(rank=0, stage="all_reduce", problem="no answer", hangs=True)
+FAILED = RankStage(rank=0, stage="all_reduce", problem="no answer", hangs=True)
 KEY = (
     "-----BEGIN OPENSSH PRIVATE KEY-----\nb3BlbnNzaC1rZXktdjEA\nAAAAB3NzaC1yc2EAAAAD\n-----END OPENSSH PRIVATE KEY-----"
 )
@@ -308,7 +308,7 @@ def test_a_plan_that_names_files_of_others_does_not_get_them(tmp_path, path, nam
 
 def test_what_the_doctor_found_out_of_the_communication_is_there(tmp_path):
     (tmp_path / "launch.sh").write_text("#!/bin/bash\n")
-    failed = CommunicationTestResult(processes=2, works=False, exchanges=(FAILED,), cause=f"no route, {HF}")
+    failed = CommunicationTestResult(processes=2, works=False, stages=(FAILED,), cause=f"no route, {HF}")
     save_communication_examination("key", Examination(result=failed))
     found = {entry.name: entry.text for entry in archive.masked_archive_entries(run_folders.RunFolder(tmp_path), "")}
     assert "no route" in found["communication.json"]

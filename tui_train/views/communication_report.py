@@ -1,7 +1,7 @@
 """Results of communication tests, as text."""
 
 from tui_train.base.text import quantity, visible
-from tui_train.facts.machine.communication_tests import CommunicationTestResult, Examination, Exchange, TriedFix
+from tui_train.facts.machine.communication_tests import CommunicationTestResult, Examination, RankStage, TriedFix
 from tui_train.setup.setup import Setup
 from tui_train.views.plain_text import command_line_options_of_change
 
@@ -22,14 +22,14 @@ def communication_test_title(setup: Setup) -> str:
     )
 
 
-def exchange_text(exchange: Exchange) -> str:
+def stage_text(done: RankStage) -> str:
     """Return what a process has done, in a line."""
-    label = f"{exchange.stage:<{_LABEL_WIDTH}}"
-    if exchange.problem:
-        return f"{label}process {exchange.rank}: {visible(exchange.problem)}"
-    rate = exchange.bytes_per_second
-    seconds = _EXCHANGED_BYTES / rate if rate else exchange.seconds
-    detail = f"100 MiB at {transfer_rate_text(rate)}" if rate else visible(exchange.device)
+    label = f"{done.stage:<{_LABEL_WIDTH}}"
+    if done.problem:
+        return f"{label}process {done.rank}: {visible(done.problem)}"
+    rate = done.bytes_per_second
+    seconds = _EXCHANGED_BYTES / rate if rate else done.seconds
+    detail = f"100 MiB at {transfer_rate_text(rate)}" if rate else visible(done.device)
     return f"{label}{seconds_text(seconds):>8}  {detail}".rstrip()
 
 

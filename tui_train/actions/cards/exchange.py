@@ -8,7 +8,7 @@ from tui_train.actions.doctor.communication import communication_profile, run_co
 from tui_train.actions.doctor.communication_fixes import examine_communication
 from tui_train.actions.doctor.short_runs import ShortRunContext
 from tui_train.base.text import visible
-from tui_train.facts.machine.communication_tests import CommunicationTestResult, Examination, Exchange
+from tui_train.facts.machine.communication_tests import CommunicationTestResult, Examination, RankStage
 from tui_train.facts.types import Gpu
 from tui_train.memory.data_defaults import make_setup
 from tui_train.profile import fields
@@ -24,7 +24,7 @@ def rank_claims(profile: Profile, run_context: ShortRunContext) -> Iterator[Clai
     """Yield which device each process used, beside that of the plan."""
     setup = make_setup(_multi_process_profile(profile, run_context), run_context.facts)
     result = run_communication_test(communication_profile(setup), run_context, _MAX_SECONDS)
-    used = {exchange.rank: exchange for exchange in result.exchanges if exchange.stage == "device"}
+    used = {each.rank: each for each in result.stages if each.stage == "device"}
     for rank in range(setup.world_size):
         claim = f"Process {rank} of {setup.world_size} uses the device of the plan"
         if rank not in used:
@@ -33,16 +33,16 @@ def rank_claims(profile: Profile, run_context: ShortRunContext) -> Iterator[Clai
         yield _device_claim(claim, setup.gpus[rank] if setup.gpus else None, used[rank])
 
 
-def _device_claim(claim: str, gpu: Gpu | None, exchange: Exchange) -> Claim:
+def _device_claim(claim: str, gpu: Gpu | None, used: RankStage) -> Claim:
     if gpu is None:
-        return checked_claim(claim, "cpu", visible(exchange.device), holds=exchange.device == "cpu")
-    if exchange.device == gpu.name and not exchange.uuid:
+        return checked_claim(claim, "cpu", visible(used.device), holds=used.device == "cpu")
+    if used.device == gpu.name and not used.uuid:
         return untested_claim(claim, "this torch does not tell the UUID of a card")
     return checked_claim(
         claim,
         f"{card_title(gpu)} {visible(gpu.uuid)}",
-        visible(f"{exchange.device} {exchange.uuid}".strip() or exchange.problem),
-        holds=is_same_card(gpu, exchange.device, exchange.uuid),
+        visible(f"{used.device} {used.uuid}".strip() or used.problem),
+        holds=is_same_card(gpu, used.device, used.uuid),
     )
 
 

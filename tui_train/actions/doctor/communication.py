@@ -11,7 +11,7 @@ from tui_train.base.errors import TuiTrainError
 from tui_train.base.text import visible
 from tui_train.diagnose import diagnose_run
 from tui_train.diagnose.types import Diagnosis
-from tui_train.facts.machine.communication_tests import STAGES, CommunicationTestResult, Exchange
+from tui_train.facts.machine.communication_tests import STAGES, CommunicationTestResult, RankStage
 from tui_train.memory.data_defaults import make_setup
 from tui_train.profile.changes import Change
 from tui_train.profile.types import Profile, TrainerSettings
@@ -23,7 +23,7 @@ from tui_train.setup.setup import Setup
 
 COMMUNICATION_TEST_NAME = "communication-test"
 # As programs/communication_test.py prints it, which is not imported: that one knows torch.
-EXCHANGE_LINE_MARK = "tui-train communication: "
+STAGE_LINE_MARK = "tui-train communication: "
 _STAGE_TEXTS: dict[str, str] = {
     "process group": "finding each other",
     "all_reduce": "the exchange of 100 MiB",
@@ -73,8 +73,8 @@ def run_communication_test(
         run = temporary.run
         in_time = _watch_test(run, run_context, max_seconds)
         temporary.stop()
-        exchanges = tuple(parse_exchanges(LogTail(run.attempt_log(1)).remaining_lines()))
-        result = judge_exchanges(setup, exchanges, run, in_time=in_time)
+        stages = tuple(parse_stages(LogTail(run.attempt_log(1)).remaining_lines()))
+        result = judge_stages(setup, stages, run, in_time=in_time)
         there = read_remote_location(run.path)
         keeps = keeps_failed and not result.works and not run_context.is_cancelled
         if keeps and there and not there.shared:
@@ -88,37 +88,37 @@ def _watch_test(run: RunFolder, run_context: ShortRunContext, max_seconds: float
     """Follow a test; return whether it ended by itself in time."""
     tail = LogTail(run.attempt_log(1))
 
-    def note_new_exchanges() -> None:
-        for exchange in parse_exchanges(tail.remaining_lines()):
-            run_context.observer.note_exchange(exchange)
+    def note_new_stages() -> None:
+        for stage in parse_stages(tail.remaining_lines()):
+            run_context.observer.note_stage(stage)
 
-    return wait_for_end_in_time(run, run_context, max_seconds, note_new_exchanges)
+    return wait_for_end_in_time(run, run_context, max_seconds, note_new_stages)
 
 
-def parse_exchanges(lines: Iterator[str]) -> Iterator[Exchange]:
+def parse_stages(lines: Iterator[str]) -> Iterator[RankStage]:
     """Yield what processes have printed; what is none of theirs is passed over."""
     # Processes that share a pipe may write two into one line.
-    for text in (part for line in lines for part in line.split(EXCHANGE_LINE_MARK)[1:]):
+    for text in (part for line in lines for part in line.split(STAGE_LINE_MARK)[1:]):
         with suppress(msgspec.MsgspecError, RecursionError):
-            yield msgspec.json.decode(text[: text.rfind("}") + 1], type=Exchange)
+            yield msgspec.json.decode(text[: text.rfind("}") + 1], type=RankStage)
 
 
-def judge_exchanges(
-    setup: Setup, exchanges: tuple[Exchange, ...], run: RunFolder, *, in_time: bool
+def judge_stages(
+    setup: Setup, stages: tuple[RankStage, ...], run: RunFolder, *, in_time: bool
 ) -> CommunicationTestResult:
-    """Return what exchanges show: it works where each process has done each stage, on the device of the plan."""
+    """Return what stages show: it works where each process has done each stage, on the device of the plan."""
     processes = setup.world_size
-    done = {(each.rank, each.stage) for each in exchanges if not each.problem}
-    stages = STAGES if processes > 1 else STAGES[:1]
-    works = all((rank, stage) in done for rank in range(processes) for stage in stages)
-    rates = [each.bytes_per_second for each in exchanges if each.bytes_per_second]
+    done = {(each.rank, each.stage) for each in stages if not each.problem}
+    expected = STAGES if processes > 1 else STAGES[:1]
+    works = all((rank, stage) in done for rank in range(processes) for stage in expected)
+    rates = [each.bytes_per_second for each in stages if each.bytes_per_second]
     result = CommunicationTestResult(
         processes=processes,
-        exchanges=exchanges,
-        works=works and not any(each.problem for each in exchanges),
+        stages=stages,
+        works=works and not any(each.problem for each in stages),
         bytes_per_second=min(rates, default=0.0),
     )
-    if setup.device == "cuda" and (on_cpu := [each.rank for each in exchanges if each.device == "cpu"]):
+    if setup.device == "cuda" and (on_cpu := [each.rank for each in stages if each.device == "cpu"]):
         cause = f"process {min(on_cpu)} of {processes} got no GPU: its PyTorch finds none"
         remedy = "See whether that Python's PyTorch has CUDA, and the driver for it: tui-train facts"
         return structs.replace(result, works=False, cause=cause, remedy=remedy)
@@ -141,8 +141,8 @@ def _cause_and_remedy(
     result: CommunicationTestResult, diagnosis: Diagnosis | None, *, in_time: bool
 ) -> tuple[str, str]:
     """Return why a test failed, without a full stop, and what to do; what hangs says more than what then ended it."""
-    hanging = [each for each in result.exchanges if each.hangs]
-    failed = next((each for each in result.exchanges if each.problem), None)
+    hanging = [each for each in result.stages if each.hangs]
+    failed = next((each for each in result.stages if each.problem), None)
     failure = diagnosis.failure if diagnosis else ""
     if failed and not hanging and failure in _FAILURES_OF_OTHERS:
         diagnosis = None
@@ -155,9 +155,9 @@ def _cause_and_remedy(
         return f"{_stage_text(hanging[0].stage)} got no answer, in process {ranks} of {result.processes}", ""
     if failed:
         return f"process {failed.rank}, {failed.stage}: {visible(failed.problem)}", ""
-    if not result.exchanges:
+    if not result.stages:
         return "no process has begun" if in_time else "no process began in time", ""
-    last = {each.rank: each.stage for each in result.exchanges}
+    last = {each.rank: each.stage for each in result.stages}
     end = STAGES[-1] if result.processes > 1 else STAGES[0]
     silent = next((rank for rank in range(result.processes) if last.get(rank) != end), 0)
     after = f"after {_stage_text(last[silent])}" if silent in last else "before it began"

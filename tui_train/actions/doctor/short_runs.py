@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from tui_train.base.errors import TuiTrainError, Unavailable
 from tui_train.base.text import visible
-from tui_train.facts.machine.communication_tests import Exchange
+from tui_train.facts.machine.communication_tests import RankStage
 from tui_train.facts.types import Facts
 from tui_train.places.place import Place
 from tui_train.plan.render.prepare import prepare_plan
@@ -31,7 +31,7 @@ class ShortRunObserver:
     def begin_test(self, change: Change | None) -> None:
         """Note that a test begins: with a change, or as the profile is."""
 
-    def note_exchange(self, exchange: Exchange) -> None:
+    def note_stage(self, stage: RankStage) -> None:
         """Note what a process has done."""
 
 

@@ -16,13 +16,13 @@ from tui_train.base.text import visible
 from tui_train.cli import answers
 from tui_train.cli.plans.plans import apply_edits, load_profile, print_findings_and_require_plan
 from tui_train.cli.printing import print_json, report_waiting
-from tui_train.facts.machine.communication_tests import Examination, Exchange
+from tui_train.facts.machine.communication_tests import Examination, RankStage
 from tui_train.memory.data_defaults import make_setup
 from tui_train.places.place import Place
 from tui_train.plan.render.prepare import prepare_plan
 from tui_train.profile.changes import Change
 from tui_train.runs.interrupts import defer_signals
-from tui_train.views.communication_report import communication_test_title, examination_text, exchange_text
+from tui_train.views.communication_report import communication_test_title, examination_text, stage_text
 
 
 class ExaminationAnswer(Examination, frozen=True, kw_only=True):
@@ -45,7 +45,7 @@ def examine_profile(
         starts=(f"a test of its processes' communication{f' on {place.host}' if place.host else ''}",),
         writes=(str(communication_tests_folder()),),
     )
-    observer = ShortRunObserver() if as_json else _ExchangePrinter(communication_test_title(setup))
+    observer = ShortRunObserver() if as_json else _StagePrinter(communication_test_title(setup))
     with defer_signals(lambda text: click.echo(text, err=True)) as interrupts:
         run_context = ShortRunContext(place, facts, observer, interrupts)
         examination = examine_communication(profile, run_context, seconds)
@@ -60,7 +60,7 @@ def examine_profile(
         sys.exit(Unavailable.exit_code)
 
 
-class _ExchangePrinter(ShortRunObserver):
+class _StagePrinter(ShortRunObserver):
     """Prints each stage of the first process, and every problem."""
 
     def __init__(self, title: str) -> None:
@@ -70,7 +70,7 @@ class _ExchangePrinter(ShortRunObserver):
         """Print what is tested now."""
         click.echo(f"\nwith {visible(change.title)}:" if change else self._title)
 
-    def note_exchange(self, exchange: Exchange) -> None:
+    def note_stage(self, stage: RankStage) -> None:
         """Print what the first process has done, and every problem."""
-        if exchange.rank == 0 or exchange.problem:
-            click.echo(f"  {exchange_text(exchange)}")
+        if stage.rank == 0 or stage.problem:
+            click.echo(f"  {stage_text(stage)}")

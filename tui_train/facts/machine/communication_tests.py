@@ -23,7 +23,7 @@ _Seconds = Annotated[float, Meta(ge=0, le=1e6)]
 _Text = Annotated[str, Meta(max_length=1000)]
 
 
-class Exchange(Struct, frozen=True, kw_only=True):
+class RankStage(Struct, frozen=True, kw_only=True):
     """One stage of one process: the seconds it took, or the problem in it; `hangs` where it waited too long."""
 
     rank: Annotated[int, Meta(ge=0, le=1_000_000)]
@@ -38,11 +38,11 @@ class Exchange(Struct, frozen=True, kw_only=True):
 
 
 class CommunicationTestResult(Struct, frozen=True, kw_only=True):
-    """Result of a test: the exchanges of each process; for a failure its cause and remedy."""
+    """Result of a test: the stages of each process; for a failure its cause and remedy."""
 
     processes: int
     works: bool
-    exchanges: tuple[Exchange, ...] = ()
+    stages: tuple[RankStage, ...] = ()
     bytes_per_second: float = 0.0
     """The rate of the slowest process; 0: none exchanged data."""
     cause: str = ""
@@ -56,7 +56,7 @@ class CommunicationTestResult(Struct, frozen=True, kw_only=True):
     @property
     def is_conclusive(self) -> bool:
         """Return whether the communication was tested: it works, or an exchange failed."""
-        return self.works or any(each.problem and each.stage != "device" for each in self.exchanges)
+        return self.works or any(each.problem and each.stage != "device" for each in self.stages)
 
 
 class TriedFix(Struct, frozen=True, kw_only=True):
@@ -104,9 +104,9 @@ def save_communication_examination(key: str, examination: Examination) -> None:
     brief = structs.replace(
         examination,
         at=time.time(),
-        result=structs.replace(examination.result, exchanges=(), kept_at=""),
+        result=structs.replace(examination.result, stages=(), kept_at=""),
         cures=tuple(
-            structs.replace(cure, result=cure.result and structs.replace(cure.result, exchanges=()))
+            structs.replace(cure, result=cure.result and structs.replace(cure.result, stages=()))
             for cure in examination.cures
         ),
     )
