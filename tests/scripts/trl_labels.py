@@ -50,7 +50,7 @@ def theirs(rows, method, only):
 
 
 def ours(rows, only):
-    kept = [data_convert.trl_row_and_what_changed(row, data_formats.format_name_of_row(row))[0] for row in rows]
+    kept = [data_convert.row_for_trl(row, data_formats.format_name_of_row(row)).row for row in rows]
     return kept, [
         [[one.ids, one.learned] for one in data_template.encode_row(tokenizer, row, marking=only)] for row in kept
     ]

@@ -98,7 +98,7 @@ def profile_with_value(profile: Profile, key: str, value: FieldValue) -> Profile
 
 
 def _require_valid_value(row: Field, value: FieldValue) -> None:
-    """Raise BadInput where a value of the right type is outside the limits of its field."""
+    """Raise BadInput where a value of the right type is none that its field takes: by its limits, or its characters."""
     if value is None:
         if not row.optional:
             raise BadInput(f"{row.key} has no value", "Give it one.")

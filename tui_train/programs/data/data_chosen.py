@@ -247,6 +247,6 @@ def source_and_trl_rows(
             judged = judge_row(read, only_prompts=name == "prompt")
             if judged.why or (judged.format_name, judged.chat) != main_format:
                 continue
-            row = convert.trl_row_and_what_changed(judged.value, name)[0]
+            row = convert.row_for_trl(judged.value, name).row
             row = images.row_with_image_places(row) if has_images else row
             yield judged.row, convert.pair_with_prompt(row) if name == "preference" else row

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import data_formats as formats
 
@@ -22,41 +22,48 @@ _COLUMNS_READ_BY_TRL = frozenset((
 ))  # fmt: skip
 
 
-def trl_row_and_what_changed(row: _Row, format_name: str) -> tuple[_Row, str]:
-    """Return a row that is not wrong as TRL takes it, and what was changed; empty where TRL takes it as it is."""
-    made, why = _converted_row(row, format_name)
-    return ({**made, "images": row["images"]} if row.get("images") else made), why
+class ConvertedRow(NamedTuple):
+    """A row as TRL takes it, and what was changed in it; empty where TRL takes it as it was."""
+
+    row: _Row
+    change: str = ""
 
 
-def _converted_row(row: _Row, format_name: str) -> tuple[_Row, str]:
+def row_for_trl(row: _Row, format_name: str) -> ConvertedRow:
+    """Return a row that is not wrong as TRL takes it."""
+    made = _convert_texts(row, format_name)
+    return made._replace(row={**made.row, "images": row["images"]}) if row.get("images") else made
+
+
+def _convert_texts(row: _Row, format_name: str) -> ConvertedRow:
     if format_name == "alpaca":
-        return _convert_alpaca_row(row), "instruction, input and output become prompt and completion"
+        return ConvertedRow(_convert_alpaca_row(row), "instruction, input and output become prompt and completion")
     if format_name == "sharegpt":
         return _convert_sharegpt_row(row)
     if format_name == "prompt":
-        return _prompt_row(row)
+        return _convert_prompt_row(row)
     kept = {
         column: row[column]
         for column in (*_COLUMNS_KEPT_BY_FORMAT[format_name], *_EXTRA_COLUMNS_KEPT)
         if row.get(column) is not None
     }
-    kept, why = _match_prompt_to_answers(kept, format_name)
+    made = _match_prompt_to_answers(kept, format_name)
     unwanted = sorted(
         column
         for column in row
         if column in _COLUMNS_READ_BY_TRL - {"images"} and column not in _COLUMNS_KEPT_BY_FORMAT[format_name]
     )
-    if unwanted and not why:
-        why = f"{', '.join(unwanted)} left out, which TRL would read too"
-    return kept, why
+    if unwanted and not made.change:
+        return made._replace(change=f"{', '.join(unwanted)} left out, which TRL would read too")
+    return made
 
 
-def _prompt_row(row: _Row) -> tuple[_Row, str]:
+def _convert_prompt_row(row: _Row) -> ConvertedRow:
     """Return a row with a prompt; its other columns stay, as TRL passes them to the rewards."""
     if row.get("prompt") is not None:
-        return row, ""
+        return ConvertedRow(row)
     prompt = formats.without_last_answer(row["messages"])
-    return {**row, "prompt": prompt}, "messages up to the last answer become the prompt"
+    return ConvertedRow({**row, "prompt": prompt}, "messages up to the last answer become the prompt")
 
 
 def part_that_model_reads(row: _Row, format_name: str) -> _Row:
@@ -78,21 +85,23 @@ def pair_with_prompt(row: _Row) -> _Row:
     return {**row, "prompt": chosen[:at], "chosen": chosen[at:], "rejected": rejected[at:]}
 
 
-def _match_prompt_to_answers(row: _Row, format_name: str) -> tuple[_Row, str]:
+def _match_prompt_to_answers(row: _Row, format_name: str) -> ConvertedRow:
     """Return a row whose prompt is messages where its answers are, and the other way round."""
     prompt = row.get("prompt")
     if prompt is None or not formats.has_messages(row, format_name):
-        return row, ""
+        return ConvertedRow(row)
     answers = [column for column in ("completion", "chosen", "rejected") if column in row]
     first = row[answers[0]]
     if isinstance(prompt, list) and isinstance(first, list):
-        return row, ""
+        return ConvertedRow(row)
     if isinstance(prompt, list):
         answer_messages: _Row = {column: [{"role": "assistant", "content": row[column]}] for column in answers}
-        return {**row, **answer_messages}, "the answer becomes a message of the assistant"
+        return ConvertedRow({**row, **answer_messages}, "the answer becomes a message of the assistant")
     if format_name == "preference" and any(message["role"] == "user" for message in first):
-        return {column: row[column] for column in row if column != "prompt"}, "prompt is left out: the messages hold it"
-    return {**row, "prompt": [{"role": "user", "content": prompt}]}, "prompt becomes a message of the user"
+        without = {column: row[column] for column in row if column != "prompt"}
+        return ConvertedRow(without, "prompt is left out: the messages hold it")
+    prompt_messages = [{"role": "user", "content": prompt}]
+    return ConvertedRow({**row, "prompt": prompt_messages}, "prompt becomes a message of the user")
 
 
 def _convert_alpaca_row(row: _Row) -> _Row:
@@ -108,13 +117,13 @@ def _system_messages(row: _Row) -> list[dict[str, str]]:
     return [{"role": "system", "content": system}] if isinstance(system, str) and system.strip() else []
 
 
-def _convert_sharegpt_row(row: _Row) -> tuple[_Row, str]:
+def _convert_sharegpt_row(row: _Row) -> ConvertedRow:
     column = "conversations" if "conversations" in row else "conversation"
     turns = row[column]
     also = {name: row[name] for name in _EXTRA_COLUMNS_KEPT if row.get(name) is not None}
     first = _system_messages(row)
     if "role" in turns[0]:
-        return {"messages": [*first, *turns], **also}, f"{column} becomes messages"
+        return ConvertedRow({"messages": [*first, *turns], **also}, f"{column} becomes messages")
     messages = [{"role": formats.CHAT_ROLE_BY_SHAREGPT_ROLE[turn["from"]], "content": turn["value"]} for turn in turns]
     renamed = sorted(
         {
@@ -123,8 +132,8 @@ def _convert_sharegpt_row(row: _Row) -> tuple[_Row, str]:
             if turn["from"] != message["role"]
         }
     )
-    why = f"{column} becomes messages" if column == "conversation" or first else ""
+    change = f"{column} becomes messages" if column == "conversation" or first else ""
     if renamed:
         # TRL keeps the names, which templates do not know.
-        why = f"{column} becomes messages: {', '.join(renamed)}"
-    return {"messages": [*first, *messages], **also}, why
+        change = f"{column} becomes messages: {', '.join(renamed)}"
+    return ConvertedRow({"messages": [*first, *messages], **also}, change)

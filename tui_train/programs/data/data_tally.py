@@ -157,7 +157,7 @@ class RowTally:
             return
         self._count_if_duplicate(row, text)
         tally.desirable += value.get("label") is True
-        value, changed = convert.trl_row_and_what_changed(value, name)
+        value, changed = convert.row_for_trl(value, name)
         if changed:
             tally.conversions[changed] += 1
         if row.wrapped:
