@@ -105,7 +105,7 @@ which they differ. Of two runs a wide screen also plots the difference.
         self.set_interval(_REFRESH_SECONDS, self._read_again_if_any_live)
 
     def _read_again_if_any_live(self) -> None:
-        if any(each.status.live for each in self._compared):
+        if any(each.status.is_live for each in self._compared):
             self._read_runs()
 
     @work(thread=True, exclusive=True, group="compare")

@@ -169,7 +169,7 @@ def run_hint_text(digest: RunDigest, settings_before: str = "") -> str:
 
 def start_and_duration_text(status: RunStatus, started: float) -> str:
     """Return when a run began, and how long it trained once it has ended."""
-    seconds = None if status.live else training_seconds(status)
+    seconds = None if status.is_live else training_seconds(status)
     lasted = "" if seconds is None else f", {duration_text(seconds)}"
     return time.strftime("%Y-%m-%d %H:%M", time.localtime(started)) + lasted
 

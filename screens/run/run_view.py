@@ -102,7 +102,7 @@ class RunView:
         if snapshot is None:
             notice = [styled(WARNING_MARK, f" {_UNREAD_NOTICE}")] if self.is_log_unreadable else []
             return lambda _width: [styled(visible(name)), *notice]
-        samples = self.samples_of_run(card_samples) if snapshot.status.live else ()
+        samples = self.samples_of_run(card_samples) if snapshot.status.is_live else ()
         idle = (time.monotonic() - self._cards_busy_at) / 60 if samples else None
         wrong = (
             *((self._link_problem_text(),) if self.link_problem else ()),

@@ -319,7 +319,7 @@ When a run ends while you watch, the terminal rings and shows a notification; TU
     def _draw_cards_or_outcome(self) -> None:
         """Show the cards of a live run, what a waiting one will do, and what an ended one leaves."""
         cards, view = self.query_one("#cards", Lines), self.view
-        is_sampled = bool(view.snapshot and view.snapshot.status.live and view.samples_of_run(self.card_samples))
+        is_sampled = bool(view.snapshot and view.snapshot.status.is_live and view.samples_of_run(self.card_samples))
         cards.display = is_sampled or not view.is_still_training or view.is_waiting
         if view.is_waiting:
             cards.show(view.outline_lines(self._card_row_count()))

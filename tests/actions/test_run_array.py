@@ -49,7 +49,7 @@ def script(tmp_path):
 
 def ended():
     """The runs by their notes, once none is live."""
-    wait_until(lambda: not any(read_status(run).live for run in run_folders.list_runs()), 120)
+    wait_until(lambda: not any(read_status(run).is_live for run in run_folders.list_runs()), 120)
     return {run.note(): read_status(run) for run in run_folders.list_runs()}
 
 

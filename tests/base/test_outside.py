@@ -281,7 +281,7 @@ def test_a_progress_bar_without_an_end_is_shown_while_it_goes_on(monkeypatch):
     run.events_file.write_bytes(
         START_EVENT_LINE[:-2] + b"," + json.dumps(start_folder_holder(run.path)).encode()[1:] + b"\n"
     )
-    assert read_status(run).live
+    assert read_status(run).is_live
     run.attempt_log(1).write_bytes(b"\r 1/9 [00:01\r 2/9 [00:02\r 3/9 [00:03")
     monkeypatch.setattr(viewer_commands, "_PROGRESS_BAR_REFRESH_SECONDS", 0.2)
     shown = []

@@ -311,7 +311,7 @@ def mine(tmp_path):
     for run in run_folders.list_runs():
         for pid in (
             (read_status(run).pid, *living_run_pids(read_status(run).mark))
-            if read_status(run).live or read_status(run).leftover
+            if read_status(run).is_live or read_status(run).leftover
             else ()
         ):
             with contextlib.suppress(ProcessLookupError):

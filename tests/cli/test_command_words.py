@@ -284,7 +284,7 @@ def test_a_live_run_is_not_exported_over(tmp_path):
     before = run.launch_script.read_bytes()
     event = {"time": time.time(), "event": "run_started", **start_folder_holder(run.path)}
     run.events_file.write_text(json.dumps(event) + "\n")
-    assert read_status(run).live
+    assert read_status(run).is_live
     with pytest.raises(Unavailable):
         run_folders.export_plan_files(
             run.path, prepare_without_errors(profile({"recipe.steps": 3}), facts()).files, overwrite=True

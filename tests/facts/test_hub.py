@@ -464,7 +464,7 @@ def trained(chosen):
     prepared = prepare(chosen, probe_profile_facts(chosen))
     assert prepared.plan, prepared.findings
     run_dir = Place().submit(prepared, prepared.plan)
-    wait_until(lambda: not read_status(run_dir).live, 90)
+    wait_until(lambda: not read_status(run_dir).is_live, 90)
     return run_dir
 
 

@@ -457,7 +457,7 @@ async def test_run_says_when_its_host_was_heard_last(host, tmp_path):
         await wait_for_text(pilot, "last heard", "goes on there", seconds=60, during=True)
         client.write_text(honest)
         await until_true(pilot, lambda: "last heard" not in screen_text(pilot))
-        assert read_status(run).live
+        assert read_status(run).is_live
     run_cli("stop", "last")
 
 

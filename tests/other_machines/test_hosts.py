@@ -330,7 +330,7 @@ def test_a_stop_while_it_starts_is_heard(run, tmp_path):
     )
     child = subprocess.Popen(["bash", run.launch_script], env=plain_environment(), stdout=subprocess.DEVNULL)
     with child:
-        wait_until(lambda: read_status(run).live)
+        wait_until(lambda: read_status(run).is_live)
         stop_run(run)
     assert child.returncode == 143
     assert not run.attempt_log(1).exists()

@@ -69,7 +69,7 @@ def test_a_job_that_waits_says_why_is_not_its_copy_and_is_cancelled(nodes, tmp_p
     run = run_folders.find_run("last")
     assert (read_status(run).state, in_queue(run).state) == ("queued", "queued")
     assert "waits: BeginTime" in run_cli("runs").stdout
-    assert "queued or running already" in run_cli("resume", "last", code=69).stderr or read_status(run).live
+    assert "queued or running already" in run_cli("resume", "last", code=69).stderr or read_status(run).is_live
     copy = run_folders.RunFolder(Path(shutil.copytree(run.path, run.path.with_name(f"{run.name}-copy"))))
     assert (in_queue(copy).state, in_queue(run).state) == ("new", "queued")
     place_of_run(copy).stop(copy)

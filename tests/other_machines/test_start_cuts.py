@@ -72,8 +72,8 @@ def test_what_trains_is_known_and_trains_once(host, tmp_path, record_property):
                 timer.join()
                 for run in started_here().values():
                     settled(run)
-                here = {folder for folder, run in started_here().items() if read_status(run).live}
-                there = {str(folder) for folder in runs_of_host(host) if state.read_status(str(folder)).live}
+                here = {folder for folder, run in started_here().items() if read_status(run).is_live}
+                there = {str(folder) for folder in runs_of_host(host) if state.read_status(str(folder)).is_live}
                 assert there == here
                 wait_until(lambda there=there: len(pids_with_argument(word)) == len(there))
                 for folder in there:

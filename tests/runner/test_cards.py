@@ -274,7 +274,7 @@ def test_a_start_waits_as_long_as_it_lives(smi, monkeypatch):
     run = Place().submit(prepared, prepared.plan)
     try:
         assert run.launch_script.is_file()
-        assert read_status(run).live
+        assert read_status(run).is_live
         assert run.events()[0].event == "run_started"
     finally:
         stop_run(run, at_once=True)

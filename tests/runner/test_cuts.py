@@ -168,7 +168,7 @@ def settled(word):
     """What has become of a start that was cut: its run when it trains, None when nothing of it is left."""
 
     def known():
-        live = [run for run in list_runs() if read_status(run).live]
+        live = [run for run in list_runs() if read_status(run).is_live]
         if live:
             return read_status(live[0]).attempts and len(pids_with_argument(word)) == 1 and [live[0]]
         # A launch.sh that has begun either reports itself or ends.

@@ -72,7 +72,7 @@ def own_cgroup():
 def test_a_daemon_that_outlives_a_finished_training_is_named_and_can_be_stopped(tmp_path, word):
     run = training(tmp_path, word, 0, runs_folder() / "run")
     start_run(run)
-    wait_until(lambda: not read_status(run).live)
+    wait_until(lambda: not read_status(run).is_live)
     now = read_status(run)
     assert (now.state, now.leftover) == ("finished", tuple(pids_with_argument(word)))
     assert plain_text.run_state_text(now) == "finished, 1 process left"
@@ -155,7 +155,7 @@ def test_a_stop_after_a_finished_training_does_not_make_it_a_stopped_one(tmp_pat
     ended = "    asked = stopped or"
     patch_runner_module(run, "attempt.py", ended, f"    os.kill(os.getpid(), signal.SIGTERM)\n{ended}")
     start_run(run)
-    wait_until(lambda: not read_status(run).live)
+    wait_until(lambda: not read_status(run).is_live)
     assert (read_status(run).state, read_status(run).exit_code) == ("finished", 0)
 
 

@@ -75,7 +75,7 @@ def test_a_command_gets_the_run_and_its_state(tmp_path):
 def test_a_run_that_nobody_watches_tells_when_it_is_stopped(tmp_path, server):
     run = run_of(tmp_path, "--seconds=600", webhook=private(tmp_path, address_of(server)))
     start_run(run)
-    wait_until(lambda: read_status(run).live and read_status(run).attempts, 60)
+    wait_until(lambda: read_status(run).is_live and read_status(run).attempts, 60)
     assert stop_run(run).state == "stopped"
     wait_until(lambda: server.got, 60)
     assert (server.got[0]["run"], server.got[0]["state"]) == ("my-run", "stopped")

@@ -115,7 +115,7 @@ def of_one_output(together, chance, number):
     assert set(codes) <= {0, 69, 75}, ended
     assert not any("Traceback" in said for _, said in ended), ended
     made = set(list_runs()) - before
-    live = [run for run in made if read_status(run).live]
+    live = [run for run in made if read_status(run).is_live]
     assert len(live) == 1
     alone(live[0])
     stop_run(live[0], at_once=True)
@@ -147,7 +147,7 @@ def of_one_run(together, chance, number):
         for _ in range(chance.choice((0, 0, 2)))
     ]  # fmt: skip
     ended = together(*[("resume", run.name, "--detach")] * (RUNNERS - len(scripts)))
-    wait_until(lambda: read_status(run).live, 60)
+    wait_until(lambda: read_status(run).is_live, 60)
     winners = sum(code == 0 for code, _ in ended)
     assert winners <= 1 if scripts else winners == 1, ended
     assert not any("Traceback" in said for _, said in ended), ended

@@ -68,7 +68,7 @@ def made(tmp_path):
             for pid in living_run_pids(mark):
                 os.kill(pid, signal.SIGKILL)
         with contextlib.suppress(ProcessLookupError):
-            if read_status(run).live:
+            if read_status(run).is_live:
                 os.kill(read_status(run).pid, signal.SIGKILL)
 
 
@@ -349,7 +349,7 @@ def test_without_its_launch_script_it_is_lost_and_what_is_left_may_save(made, tm
     os.kill(read_status(run).pid, signal.SIGKILL)
     now = wait_until(lambda: read_status(run).state == "lost" and read_status(run))
     assert set(before) <= set(now.leftover)
-    assert not now.live
+    assert not now.is_live
     assert stop_run(run).leftover == ()
     assert read_status(run).state == "lost"
     assert not living_run_pids(now.mark)
@@ -539,7 +539,7 @@ def test_a_disk_that_fills_up_meanwhile(mounted, tmp_path):
     # A file may have room left in its last page.
     fill_disk(run.events_file, b"\n")
     go.touch()
-    wait_until(lambda: not read_status(run).live)
+    wait_until(lambda: not read_status(run).is_live)
     now = read_status(run)
     assert (now.state, now.exit_code) == ("failed", 3)
 

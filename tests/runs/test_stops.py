@@ -71,7 +71,9 @@ class Stopping:
             subprocess.run(words, capture_output=True, check=False)
         else:
             with contextlib.suppress(ProcessLookupError):
-                os.kill(read_status(self.run).pid or os.getpid(), signal.SIGTERM if read_status(self.run).live else 0)
+                os.kill(
+                    read_status(self.run).pid or os.getpid(), signal.SIGTERM if read_status(self.run).is_live else 0
+                )
 
     def play(self):
         """Start it, stop it in every way at once, and look at what is left."""
@@ -87,7 +89,7 @@ class Stopping:
                 assert stop_run(self.run, at_once=True).state == "stopped"
             for thread in stops:
                 thread.join()
-            wait_until(lambda: not read_status(self.run).live, 90)
+            wait_until(lambda: not read_status(self.run).is_live, 90)
             self.check_nothing_is_left()
         finally:
             for pid in (*living(self.noted()), *living_run_pids(read_status(self.run).mark or "-")):

@@ -77,7 +77,7 @@ def test_a_live_run_stays(live):
         with pytest.raises(Unavailable) as refused:
             change(live)
         assert f"tui-train stop {live.name}" in refused.value.remedy
-    assert read_status(live).live
+    assert read_status(live).is_live
     assert "Stop it first" in said("runs", "rm", live.name, "--yes", code=69)
     assert run_folders.list_runs() == (live,)
 
@@ -163,7 +163,7 @@ def test_a_renamed_run_keeps_its_time_its_place_and_its_state():
     assert [run.name for run in run_folders.list_runs()] == [second.name, renamed.name]
     assert (read_status(renamed).state, read_status(renamed).exit_code) == ("failed", 3)
     start_run(renamed, resume=True)
-    wait_until(lambda: not read_status(renamed).live)
+    wait_until(lambda: not read_status(renamed).is_live)
     assert len(read_status(renamed).attempts) == 2
 
 
@@ -293,7 +293,7 @@ def test_stop_last_ends_the_newest_live_run(live):
     assert run_folders.find_run("last") == newer
     text = said("stop", "last")
     assert live.name in text
-    assert not read_status(live).live
+    assert not read_status(live).is_live
     assert newer.name in said("stop", "last")
 
 

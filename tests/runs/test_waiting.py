@@ -63,7 +63,7 @@ def made():
 
     yield make
     for run in run_folders.list_runs():
-        if read_status(run).live:
+        if read_status(run).is_live:
             stop_run(run, at_once=True)
 
 

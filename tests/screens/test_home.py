@@ -94,7 +94,7 @@ def run_of(tmp_path: Path) -> Iterator[Callable[..., RunFolder]]:
 
     yield make
     for run in run_folders.list_runs():
-        if read_status(run).live:
+        if read_status(run).is_live:
             stop_run(run, at_once=True)
 
 
@@ -642,7 +642,7 @@ async def test_a_stopped_run_is_asked_about_first(run_of):
         refused = " ".join(notice.message for notice in pilot.app._notifications)
         assert [words in refused for words in ("cannot be deleted", "cannot be renamed")] == [True, True]
         for answer in (("enter",), ("down", "enter")):
-            assert read_status(run).live
+            assert read_status(run).is_live
             # Its worker looks for the end of the run as long as it is asked.
             await pilot.press("s")
             await wait_for_text(pilot, "Stop the run", during=True)

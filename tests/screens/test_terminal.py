@@ -111,7 +111,7 @@ def test_a_killed_wizard_leaves_the_training_which_is_opened_again_and_stopped(t
     terminals.append(second := Terminal())
     second.wait_for_any("Running")
     before = read_status(run)
-    assert before.live
+    assert before.is_live
     second.wait_for_any("Stop run")
     second.press("\r", "● 5 Run")
     second.wait_for_any("tick")

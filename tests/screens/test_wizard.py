@@ -300,7 +300,7 @@ async def test_quitting_a_live_run_asks_and_leaves_it_running(machine, tmp_path,
         await pilot.press("q", "enter")
         await pilot.pause()
     assert app.return_code == 0
-    assert read_status(run).live
+    assert read_status(run).is_live
     said = " ".join(capfd.readouterr().err.split())
     assert said == "quickstart keeps training. Come back with: tui-train attach quickstart"
 

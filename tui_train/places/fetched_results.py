@@ -134,10 +134,10 @@ def _update_and_fetch(
             on_progress=on_progress,
         )
     except Unavailable as error:
-        if not status.live:
+        if not status.is_live:
             raise
         raise Unavailable(error.message, "The run still trains: fetch again when it has ended.") from None
-    _mark_fetched(run, "live" if status.live else str(len(status.attempts)))
+    _mark_fetched(run, "live" if status.is_live else str(len(status.attempts)))
     return result
 
 

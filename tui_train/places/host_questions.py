@@ -166,7 +166,7 @@ def parse_host_report(line: HostMessage, reported_at: float) -> HostReport | Non
     if line.status is None:
         return None
     status = _with_visible_texts(line.status)
-    if line.starting and not status.live:
+    if line.starting and not status.is_live:
         status = status._replace(state=UNCONFIRMED_STATE)
     try:
         return HostReport(

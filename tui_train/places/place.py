@@ -174,7 +174,7 @@ class Place(Struct, frozen=True):
         if self.name:
             interrupts.raise_if_start_interrupted(run.name)
             job, name = wait_while_completing(run) if self.slurm else None, visible(run.name)
-            if self.ask_state(run).live:
+            if self.ask_state(run).is_live:
                 raise Unavailable(f"{name} is queued or running already", f"Watch it: tui-train attach {name}")
             if job:
                 why = f"Slurm still has job {job.number} of {name} ({visible(job.state)})"

@@ -42,7 +42,7 @@ def _stop_run_of_this_user(run_dir: str, while_waiting: Callable[[], None], at_o
             BUSY_RESOURCE_EXIT_CODE, f"it runs on {visible(now.host)}, which cannot be reached from here", remedy
         )
     family = state.process_family_of_run(run_dir, now)
-    if now.live:
+    if now.is_live:
         supervisor = Process(now.pid, now.ticks)
         family.living_ticks_by_pid()
         if at_once:
@@ -52,13 +52,13 @@ def _stop_run_of_this_user(run_dir: str, while_waiting: Callable[[], None], at_o
         # One that was suspended would never hear of it.
         send_signal(supervisor, signal.SIGCONT)
         deadline = time.monotonic() + now.grace + _SUPERVISOR_SECONDS_BEYOND_GRACE
-        while (now := state.read_status(run_dir)).live and time.monotonic() < deadline:
+        while (now := state.read_status(run_dir)).is_live and time.monotonic() < deadline:
             while_waiting()
             time.sleep(0.1)
-        if now.live:
+        if now.is_live:
             send_signal(supervisor, signal.SIGKILL)
             now = state.read_status(run_dir)
-    if now.container and not now.live:
+    if now.container and not now.is_live:
         _end_container_of_run(now)
     left = _end_process_family(family, while_waiting, 0.0 if at_once else float(now.grace)) if now.mark else ()
     if left:

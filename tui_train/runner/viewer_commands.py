@@ -71,7 +71,7 @@ def _follow_lines(run_dir: str) -> Iterator[tuple[int, str]]:
     number, offset, rest, problem = max(1, _newest_attempt_number(run_dir)), 0, b"", ""
     shown_at = time.monotonic()
     while True:
-        live = state.read_status(run_dir).live
+        live = state.read_status(run_dir).is_live
         before, data = problem, b""
         try:
             data, problem = _read_log_piece(attempt_log_path(run_dir, number), offset), ""

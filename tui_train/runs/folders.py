@@ -36,9 +36,13 @@ def refuse_if_active_or_outside(run: RunFolder, status: RunStatus | None = None)
         why = f"{visible(str(run.path))} is not in the runs folder, {visible(str(parent))}"
         raise BadInput(why, "A folder that you made yourself is removed or renamed with rm and mv.")
     status = status or read_status(run)
-    if status.live or status.leftover or status.container:
+    if status.is_live or status.leftover or status.container:
         state = (
-            f"runs on {visible(status.host)}" if status.host else "is running" if status.live else "has left processes"
+            f"runs on {visible(status.host)}"
+            if status.host
+            else "is running"
+            if status.is_live
+            else "has left processes"
         )
         raise Unavailable(f"{name} {state}", f"Stop it first: tui-train stop {name}")
 
@@ -112,7 +116,7 @@ def _rename_unless_started(run: RunFolder, target: Path) -> None:
     """Rename a run's folder, and take that back where launch.sh was started meanwhile."""
     with raising_cannot_write(run.path):
         run.path.rename(target)
-    if read_status(RunFolder(target)).live:
+    if read_status(RunFolder(target)).is_live:
         with raising_cannot_write(run.path):
             target.rename(run.path)
         raise Unavailable(f"{visible(run.name)} was started just now", "Stop the run first.")

@@ -244,7 +244,7 @@ def export_plan_files(folder: Path, files: Sequence[RenderedFile], *, overwrite:
                 raise CannotWrite(message, "Name a new folder, or one that belongs to you.")
             if not overwrite:
                 refuse_existing(targets)
-            if any(map(os.path.lexists, targets)) and state.read_status(str(folder)).live:
+            if any(map(os.path.lexists, targets)) and state.read_status(str(folder)).is_live:
                 remedy = "Stop that training first (`tui-train stop FOLDER`), or name another folder."
                 raise Unavailable(f"a training runs in {visible(str(folder))}: its files are not replaced", remedy)
             _write_into_open_folder(opened, folder, files, replace=overwrite)

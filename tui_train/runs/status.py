@@ -46,14 +46,14 @@ def waiting_or_end_reason(run: RunFolder, status: RunStatus) -> str:
         return queue_reason_text(run.path)
     if status.state == "waiting":
         return visible(status.waits_for)
-    if status.live:
+    if status.is_live:
         return ""
     return "while it waited" if status.never_had_turn else slurm_end_reason(run.path)
 
 
 def may_training_still_write(status: RunStatus) -> bool:
     """Return whether a run's training may still write, with its supervisor or after that was killed."""
-    return status.live or status.trains_unsupervised
+    return status.is_live or status.trains_unsupervised
 
 
 def energy_used_and_if_all_metered(run: RunFolder, status: RunStatus) -> tuple[float | None, bool]:
@@ -95,7 +95,7 @@ class ListedRun(Struct, frozen=True, kw_only=True):
     @property
     def is_stoppable(self) -> bool:
         """True while it has processes that can be stopped."""
-        return self.status is not None and (self.status.live or bool(self.status.leftover))
+        return self.status is not None and (self.status.is_live or bool(self.status.leftover))
 
 
 def read_listed_run(run: RunFolder) -> ListedRun:
@@ -113,7 +113,7 @@ def read_listed_run(run: RunFolder) -> ListedRun:
 def read_live_runs(candidates: Iterable[RunFolder]) -> tuple[RunFolder, ...]:
     """Return the runs among some whose supervisor works, or will; none of those that cannot be read."""
     listed = map(read_listed_run, candidates)
-    return tuple(each.run for each in listed if each.status and each.status.live)
+    return tuple(each.run for each in listed if each.status and each.status.is_live)
 
 
 def read_listed_runs() -> tuple[ListedRun, ...]:

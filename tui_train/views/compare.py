@@ -235,7 +235,7 @@ def differing_code_rows(compared: Sequence[ComparedRun]) -> tuple[ComparisonRow,
 def faster_run_sentence(compared: Sequence[ComparedRun]) -> str:
     """Return in words how the second of two runs does beside the first; empty where that is not known."""
     # Of one that goes on it would change with each step.
-    if len(compared) != 2 or not _are_losses_of_one_kind(compared) or any(each.status.live for each in compared):
+    if len(compared) != 2 or not _are_losses_of_one_kind(compared) or any(each.status.is_live for each in compared):
         return ""
     first, second = (_smoothed_losses(each.progress) for each in compared)
     if not first or not second:

@@ -237,7 +237,7 @@ def listed_run_row(listed: ListedRun, progress: Progress | None = None) -> tuple
     damaged = ", damaged" if listed.damage else ""
     why = waiting_or_end_reason(listed.run, status)
     queue_note = f" ({why})" if why else ""
-    place = read_remote_location(listed.run.path) if status.live else None
+    place = read_remote_location(listed.run.path) if status.is_live else None
     report = read_host_report(listed.run.path) if place and not place.shared else None
     if report and time.time() - report.at > _MAX_FRESH_REPORT_SECONDS:
         # A list asks no host: it shows what was heard when somebody looked.

@@ -72,13 +72,13 @@ class RunDigest(Struct, frozen=True, kw_only=True):
     @property
     def is_live(self) -> bool:
         """True while it is at work."""
-        return self.status is not None and (self.status.live or self.status.trains_unsupervised)
+        return self.status is not None and (self.status.is_live or self.status.trains_unsupervised)
 
     @property
     def is_stoppable(self) -> bool:
         """True while it has processes that can be stopped."""
         return self.status is not None and (
-            self.status.live or bool(self.status.leftover) or bool(self.status.container)
+            self.status.is_live or bool(self.status.leftover) or bool(self.status.container)
         )
 
     @property
@@ -356,9 +356,9 @@ def run_outcome_text(digest: RunDigest) -> str:
     status = digest.status
     if status is None:
         return digest.damage
-    if status.leftover and not status.live:
+    if status.leftover and not status.is_live:
         return f"{len(status.leftover)} of its processes still run"
-    if status.never_had_turn and not status.live:
+    if status.never_had_turn and not status.is_live:
         return "while it waited"
     losses = (("eval loss", digest.eval_loss), ("loss", digest.loss))
     reward = f"reward {metric_value_text(digest.reward)}" if digest.reward is not None else ""

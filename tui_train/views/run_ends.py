@@ -60,7 +60,7 @@ def stop_consequence_text(run: RunFolder) -> str:
 
 def next_commands_text(run: RunFolder, status: RunStatus) -> str:
     """Return the commands that resume a run that did not finish, where it can, and show its log; else empty."""
-    if status.live or status.leftover or status.state == "finished":
+    if status.is_live or status.leftover or status.state == "finished":
         return ""
     name = visible(run.name)
     if failure_that_would_repeat(run, status):

@@ -108,7 +108,7 @@ def wait_for_end_in_time(
         note_progress()
         if status.state == "queued":
             until = time.monotonic() + max_seconds
-        elif not status.live and status.state != "new":
+        elif not status.is_live and status.state != "new":
             return True
         if time.monotonic() > until or run_context.is_cancelled:
             return False

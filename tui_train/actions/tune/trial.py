@@ -164,7 +164,7 @@ def time_steps(run: RunFolder, pace: TrialStepPace, resources: TrialResources, c
             return f"no two steps reported within {resources.max_seconds:.0f} s"
         if now - polled_at > _MEMORY_POLL_SECONDS:
             polled_at = now
-            if not read_status(run).live:
+            if not read_status(run).is_live:
                 return "the training ended before its speed was known"
         time.sleep(_STEP_POLL_SECONDS)
     return "stopped"

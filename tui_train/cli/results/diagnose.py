@@ -101,10 +101,10 @@ def _no_failure_text(name: str, run: RunFolder | None) -> str:
     state = f"; {_TEXT_BY_RUN_STATE[status.state]}" if status and status.state in _TEXT_BY_RUN_STATE else ""
     if run and status and status.trains_unsupervised:
         state = f"; its supervisor was killed, and it trains on alone: `tui-train stop {visible(run.name)}` ends it"
-    if run and status and status.live and status.attempts and not status.never_had_turn:
+    if run and status and status.is_live and status.attempts and not status.never_had_turn:
         minutes = LogSilence(run.attempt_log(status.attempts[-1].number), status.attempts[-1].started).minutes()
         state += f"; no output for {minutes} min" if minutes >= STANDSTILL_MINUTES else ""
-    if run and status and not status.live and (why := slurm_end_reason(run.path)):
+    if run and status and not status.is_live and (why := slurm_end_reason(run.path)):
         state += f" ({why})"
     out_of_memory = [
         f"attempt {attempt.number} ran out of GPU memory {TEXT_BY_MEMORY_PHASE.get(attempt.phase, '')}".rstrip()

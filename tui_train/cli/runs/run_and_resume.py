@@ -106,7 +106,7 @@ def resume_run(reference: str, *, detach: bool, force: bool, when_free: WhenFree
     run_dir = run_folders.find_run(reference)
     # What was heard last of a run in a queue or on a host may no longer be so.
     status = place_of_run(run_dir).ask_state(run_dir)
-    if status.live:
+    if status.is_live:
         doing = {"queued": "is queued", "waiting": "waits already"}.get(status.state, "is running")
         raise Unavailable(f"{visible(run_dir.name)} {doing}", f"Watch it: tui-train attach {visible(run_dir.name)}")
     if has_nothing_left_to_train(run_dir) or (status.state == "finished" and not force):
@@ -232,7 +232,7 @@ def _follow_to_end_or_detach(started: RunFolder, interrupts: Interrupts, *, deta
 
 def _outcome_text(run: RunFolder, status: RunStatus) -> str:
     """Return how a run that was watched ended, what it made, and what to do next."""
-    why = f" ({words})" if not status.live and (words := slurm_end_reason(run.path)) else ""
+    why = f" ({words})" if not status.is_live and (words := slurm_end_reason(run.path)) else ""
     lines = (
         f"{visible(run.name)}: {plain_text.run_state_text(status)}{why}",
         *_weights_lines(run, status),

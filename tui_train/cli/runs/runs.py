@@ -157,7 +157,7 @@ def _ask_state_before_stop(run: RunFolder) -> RunStatus:
 
 def _is_at_work(run: RunFolder, status: RunStatus) -> bool:
     # The job of a run that is lost may be queued again.
-    return bool(status.live or status.leftover or status.container or read_queued_job(run.path))
+    return bool(status.is_live or status.leftover or status.container or read_queued_job(run.path))
 
 
 def _stop_run_and_report(run: RunFolder, *, at_once: bool) -> None:
@@ -204,7 +204,7 @@ def fetch_results_and_report(reference: str, *, checkpoints: bool) -> None:
     click.echo(f"{what} from {visible(status.host)} into {visible(str(run.path))}")
     if result.left_out:
         click.echo(f"Not fetched (not plain files): {result.left_out}")
-    if status.live:
+    if status.is_live:
         click.echo(f"{visible(run.name)} still trains: fetch again when it has ended.")
 
 

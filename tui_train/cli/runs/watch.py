@@ -35,7 +35,7 @@ def print_logs(reference: str, attempt: int | None, *, follow: bool) -> None:
     status = read_status(run)
     if not status.attempts and (damage := read_listed_run(run).damage):
         raise BadInput(f"{visible(run.name)} is damaged: {damage}", f"See {visible(str(run.path))}.")
-    if not status.attempts and not status.live:
+    if not status.attempts and not status.is_live:
         remedy = f"Start it: bash {visible(str(run.launch_script))}"
         raise BadInput(f"{visible(run.name)} has no attempts yet, so nothing is logged", remedy)
     if follow:
@@ -49,7 +49,7 @@ def print_logs(reference: str, attempt: int | None, *, follow: bool) -> None:
     numbers = [each.number for each in status.attempts if attempt in {None, each.number}]
     if not numbers:
         raise BadInput(f"{visible(run.name)} has no such attempt", "See `tui-train runs`.")
-    if status.live and not run.attempt_log(numbers[-1]).exists():
+    if status.is_live and not run.attempt_log(numbers[-1]).exists():
         click.echo(
             f"{visible(run.name)} runs and has printed nothing yet: tui-train logs --follow {visible(run.name)}",
             err=True,
@@ -57,7 +57,7 @@ def print_logs(reference: str, attempt: int | None, *, follow: bool) -> None:
         numbers.pop()
     for number in numbers:
         _print_unread_lines(LogTail(run.attempt_log(number)))
-    if not status.live:
+    if not status.is_live:
         _report_rank_mismatch(run, numbers[-1])
     _require_readable_logs(run, *numbers)
 

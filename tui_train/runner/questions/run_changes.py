@@ -91,7 +91,7 @@ def _run_state_and_whether_live(run: Path) -> tuple[dict[str, Any], bool]:
         "status": found, "checkpoint": _newest_checkpoint(run, found), "starts": begun, "limit": near_limit,
         "starting": starting,
     }  # fmt: skip
-    return standing, found.live or found.trains_unsupervised or starting
+    return standing, found.is_live or found.trains_unsupervised or starting
 
 
 def _newest_checkpoint(run: Path, status: state.RunStatus) -> str:

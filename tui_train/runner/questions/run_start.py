@@ -192,7 +192,7 @@ def _require_own_run_folder(question: dict[str, Any]) -> Path:
 
 def _refuse_if_at_work(run: Path) -> None:
     status = read_status(str(run))
-    if status.live or status.leftover or status.container:
+    if status.is_live or status.leftover or status.container:
         raise RequestFailedError(f"{run} is at work")
     job = find_submission_outcome(run, 0) if (run / "slurm.sh").exists() else {}
     if job.get("started"):

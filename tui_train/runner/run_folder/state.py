@@ -93,7 +93,7 @@ class RunStatus(NamedTuple):
         return {**self._asdict(), "attempts": [attempt._asdict() for attempt in self.attempts]}
 
     @property
-    def live(self) -> bool:
+    def is_live(self) -> bool:
         """True while its supervisor works, or will."""
         return self.state in LIVE_RUN_STATES
 
@@ -193,7 +193,7 @@ def _is_original_folder(run_dir: str, status: RunStatus) -> bool:
     Who holds it is known to be at work there, also where run_started was lost.
     """
     try:
-        return status.inode == os.stat(run_dir).st_ino or (status.live and not status.inode)
+        return status.inode == os.stat(run_dir).st_ino or (status.is_live and not status.inode)
     except OSError:
         return False
 

@@ -335,7 +335,7 @@ def _step_of_nonfinal_weights(
         else 0
     )
     last = status.attempts[-1] if status.attempts else None
-    if status.live or not last or written_at < last.started:
+    if status.is_live or not last or written_at < last.started:
         # What the newest attempt logs came after them.
         return checkpoint
     return max(checkpoint, read_progress(run, [last]).step)

@@ -82,7 +82,7 @@ def why_not_resumable(run: RunFolder, status: RunStatus) -> str:
 
     Without a checkpoint it begins with NO_CHECKPOINT_REASON, and names what one would be.
     """
-    if status.live or status.leftover:
+    if status.is_live or status.leftover:
         return "still runs"
     if status.never_had_turn:
         # Another start waits again.
