@@ -265,22 +265,22 @@ When a run ends while you watch, the terminal rings and shows a notification; TU
         )
         # What was told before a step was is no reason to wait.
         self._draw_rate_limited(at_once=changed or not (before and before.progress.step))
-        self._update_broken_loss_diagnosis(snapshot)
+        self._follow_broken_loss(snapshot)
         self.refresh_bindings()
 
-    def _update_broken_loss_diagnosis(self, snapshot: RunSnapshot) -> None:
+    def _follow_broken_loss(self, snapshot: RunSnapshot) -> None:
         """Find what helps against a loss that is no number as soon as it is one, and forget it where it recovers."""
         last = snapshot.progress.last
         broken = self.view.is_still_training and last is not None and broken_loss_text(last.loss) != ""
         if broken != self._is_loss_broken and self.view.is_still_training:
             if broken:
-                self._diagnose_broken_loss()
+                self._explain_broken_loss()
             else:
                 self._show_run_end(RUN_NOT_ENDED)
         self._is_loss_broken = broken
 
     @work(thread=True, exclusive=True, group="explain")
-    def _diagnose_broken_loss(self) -> None:
+    def _explain_broken_loss(self) -> None:
         self.call_unless_cancelled(self._show_run_end, run_end.explain_broken_loss(self.run, self.facts))
 
     def _announce_end(self, state: str) -> None:
