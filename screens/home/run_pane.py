@@ -18,7 +18,7 @@ from ..screen_words import words_on_screen
 from ..widgets.lines import Lines
 from ..widgets.plot import Plot
 from ..widgets.run_plot import PlotOptions, draw_or_hide_plot
-from ..widgets.text_layout import KEY_STYLE, MUTED, fit, heading, labelled_lines, styled
+from ..widgets.text_layout import KEY_STYLE, MUTED, fit, heading, styled
 from .home_rows import run_mark, start_and_duration_text
 from .start_options import StartOption
 
@@ -130,9 +130,11 @@ def _summary_labels_and_texts(about: TrainingSummary) -> tuple[tuple[str, str], 
     return ("Script", about.script), ("Trains", about.method), ("Model", about.model), ("Data", about.data)
 
 
-def _labelled_lines(label: str, words: str, width: int) -> list[Content]:
-    """Return a label and its text in as many lines as it needs; nothing where there is no text."""
-    return labelled_lines(label, visible(words), width, _LABEL_WIDTH) if words else []
+def _labelled_lines(label: str, words: str, width: int) -> Iterator[Content]:
+    """Yield a label and its text in as many lines as it needs; nothing where there is no text."""
+    lines = Content(visible(words)).wrap(max(4, width - _LABEL_WIDTH)) if words else []
+    for number, line in enumerate(lines):
+        yield styled((f"{label if number == 0 else '':<{_LABEL_WIDTH}}", MUTED), line)
 
 
 def _change_lines(row: ComparisonRow, width: int) -> Iterator[Content]:
