@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from tui_train.base.errors import Unavailable
-from tui_train.base.signal_handlers import install_default_handlers
+from tui_train.base.signal_handlers import set_unignored_signals_to_default
 
 if TYPE_CHECKING:
     from textual.app import App
@@ -37,7 +37,7 @@ def open_wizard(run: str = "", place: "Place | None" = None) -> int:
         elsewhere.probe_facts_for(Profile())
     # It has handlers of its own once it runs. Until then nothing has begun, and a command's would raise in an import,
     # where that may be lost.
-    install_default_handlers((signal.SIGTERM, signal.SIGHUP))
+    set_unignored_signals_to_default((signal.SIGTERM, signal.SIGHUP))
     app = make_wizard(run, elsewhere)
     code = app.run()
     return (app.return_code or 0) if code is None else code

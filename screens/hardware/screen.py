@@ -29,7 +29,7 @@ from tui_train.runner.queue.listing import CardInQueue
 from tui_train.setup.setup import Setup
 from tui_train.views import choices
 from tui_train.views.clusters import CLUSTER_TABLE_HEADER, accounts_text, cluster_rows
-from tui_train.views.host_cards import host_cards_summary
+from tui_train.views.host_cards import free_cards_summary
 from tui_train.views.plain_text import card_load_text, pci_address, shared_memory_text
 
 from ..messages import SetProfile, ValueChosen
@@ -320,7 +320,7 @@ Without an NVIDIA GPU everything still works, on the CPU. With GPUs, the CPU tra
 
         worker = get_current_worker()
         for answer in read_cards_of_hosts(label_by_host, is_closed):
-            said = host_cards_summary(answer.facts) if answer.facts else "no answer"
+            said = free_cards_summary(answer.facts) if answer.facts else "no answer"
             if is_closed():
                 return
             self.app.call_from_thread(dialog.change_answer_text, answer.host, f"{label_by_host[answer.host]}  {said}")

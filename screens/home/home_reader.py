@@ -57,7 +57,7 @@ class HomeReader:
                 return
             digests.read_digest(run)
             if first and number in _REPORT_AFTER_RUN_COUNTS:
-                self._report_if_changed(profiles, tuple(map(digests.cached_digest, runs)))
+                self._report_if_changed(profiles, tuple(map(digests.cached_or_bare_digest, runs)))
             if first and number > _FIRST_RUN_COUNT:
                 time.sleep(_PAUSE_BETWEEN_RUNS_SECONDS)
         if first:
@@ -65,10 +65,10 @@ class HomeReader:
         self._report_if_changed(profiles, tuple(map(digests.read_digest, runs)))
         for run in runs:
             # The log of a failure is read when somebody sees that run.
-            digest = digests.cached_digest(run)
+            digest = digests.cached_or_bare_digest(run)
             if f"run:{run.path}" in visible_keys and digests.needs_explanation(digest) and not is_cancelled():
                 digests.explain_failure(digest)
-                self._report_if_changed(profiles, tuple(map(digests.cached_digest, runs)))
+                self._report_if_changed(profiles, tuple(map(digests.cached_or_bare_digest, runs)))
 
     def _newest_first_runs(self, *, by_names_alone: bool) -> "tuple[RunFolder, ...]":
         """Return the runs, newest first; many `by_names_alone`, where a clock that was set back shows."""

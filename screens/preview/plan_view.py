@@ -189,9 +189,9 @@ class PlanScreen(StepScreen):
 
     @work(thread=True, exclusive=True, group="previous")
     def _find_previous_run(self, profile: Profile, edited: RunFolder | None) -> None:
-        self.call_unless_cancelled(self._show_previous_run, find_previous_run(profile, edited))
+        self.call_unless_cancelled(self._set_run_to_compare_with, find_previous_run(profile, edited))
 
-    def _show_previous_run(self, previous: PreviousRun | None) -> None:
+    def _set_run_to_compare_with(self, previous: PreviousRun | None) -> None:
         self._previous = previous
         self._update_preview_content()
         self.refresh_bindings()

@@ -547,9 +547,9 @@ When a run ends while you watch, the terminal rings and shows a notification; TU
 
     @work(thread=True, exclusive=True, group="before")
     def _find_previous_run(self) -> None:
-        self.call_later(self._show_previous_run, find_earlier_run_of_profile(self.run))
+        self.call_later(self._set_run_to_compare_with, find_earlier_run_of_profile(self.run))
 
-    def _show_previous_run(self, previous_run: RunFolder | None) -> None:
+    def _set_run_to_compare_with(self, previous_run: RunFolder | None) -> None:
         self.view.previous_run = previous_run
         self.refresh_bindings()
         self.draw_plot_and_cards()

@@ -15,7 +15,7 @@ from tests.fake_driver import driver_environment
 from tui_train.actions.host_cards import read_cards_of_hosts
 from tui_train.profile import hosts
 from tui_train.views.gpus_line import gpus_line
-from tui_train.views.host_cards import host_cards_summary
+from tui_train.views.host_cards import free_cards_summary
 
 _CARD = """
 [card]
@@ -66,7 +66,7 @@ def test_no_host_waits_for_the_slowest(lab):
     hosts.save_host("slow")
     answers = read_cards_of_hosts(["slow", "lab"])
     first = next(answers)
-    assert (first.host, host_cards_summary(first.facts)) == ("lab", f"4 of 8 GPUs free, in use by {getpass.getuser()}")
+    assert (first.host, free_cards_summary(first.facts)) == ("lab", f"4 of 8 GPUs free, in use by {getpass.getuser()}")
     assert gpus_line(first.facts) == "8 GPUs, 4 busy"
     begun = time.monotonic()
     answers.close()

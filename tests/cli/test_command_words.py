@@ -32,7 +32,7 @@ from tui_train.base.text import number_ranges_text, sparkline, text_table, trunc
 from tui_train.cli.app import cli
 from tui_train.cli.plans.plans import apply_edits, apply_fixes_of_errors
 from tui_train.cli.runs.runs import run_table_text
-from tui_train.diagnose.log_reader import read_log_lines
+from tui_train.diagnose.log_reader import read_relevant_log_lines
 from tui_train.diagnose.remedy_texts import innermost_user_frame
 from tui_train.diagnose.run_diagnosis import diagnose_run
 from tui_train.plan.run_files import RUNNER_ZIP_FILE_NAME
@@ -321,7 +321,7 @@ def test_the_innermost_own_frame_of_the_same_rank(tmp_path):
         '  File "/venv/lib/python3.11/site-packages/torch/x.py", line 9, in g\n    raise KeyError(1)\n'
         "KeyError: 1\n"
     )
-    lines = read_log_lines(str(log))
+    lines = read_relevant_log_lines(str(log))
     assert innermost_user_frame(lines, lines[-1]).file == "/home/me/model.py"
     assert innermost_user_frame(lines[:1], lines[0]) is None
 

@@ -39,7 +39,9 @@ THREE = SupervisorPlan(nodes=3, world_size=6)
     ("option", "environment", "rank"), [("0", "", 0), ("2", "", 2), ("02", "", 2), ("", "1", 1), ("2", "1", 2)]
 )
 def test_which_machine_this_is(option, environment, rank):
-    assert node_network.own_node_rank(THREE, option, {"TUI_TRAIN_NODE_RANK": environment}) == rank
+    assert (
+        node_network.node_rank_from_option_or_environment(THREE, option, {"TUI_TRAIN_NODE_RANK": environment}) == rank
+    )
 
 
 @pytest.mark.parametrize(
@@ -56,7 +58,7 @@ def test_which_machine_this_is(option, environment, rank):
 )
 def test_a_machine_must_be_named(option, part):
     with pytest.raises(Refused) as refused:
-        node_network.own_node_rank(THREE, option, {})
+        node_network.node_rank_from_option_or_environment(THREE, option, {})
     assert (refused.value.code, part in refused.value.message) == (64, True), refused.value.message
 
 

@@ -354,13 +354,13 @@ def test_what_may_be_a_secret_is_saved_with_a_warning_that_does_not_show_it(name
     ],
 )  # fmt: skip
 def test_arguments_that_are_no_secrets_raise_nothing(words):
-    assert [*secret_values.find_profile_secrets(profile({"trainer.arguments": words, "notify.command": words}))] == []
+    assert [*secret_values.find_secret_positions(profile({"trainer.arguments": words, "notify.command": words}))] == []
 
 
 @pytest.mark.parametrize("words", [("--tool", "curl", "-u", "me:pass1234"), ("--otp", "otp ABCDEFGH234567ABCDEFGH")])
 def test_what_only_the_words_around_it_suggest_stops_no_start(words):
     chosen = profile({"name": "one", "trainer.arguments": words})
-    assert [found.certain for found in secret_values.find_profile_secrets(chosen)] == [False]
+    assert [found.certain for found in secret_values.find_secret_positions(chosen)] == [False]
     store.save_profile(chosen)
     assert remember_profile_without_secrets(chosen) == ()
     assert load_last_session_profile().trainer.arguments == words

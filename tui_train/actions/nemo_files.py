@@ -77,7 +77,7 @@ def prepare_nemo_data(
     work = _working_folder(data)
     question_file = work / "question.json"
     resumes = _has_exact_content(question_file, question)
-    prepared_files_to_write(data, force=force)
+    tokenized_files_to_write(data, force=force)
     if work.exists() and not resumes:
         if not question_file.is_file():
             remedy = "Remove that folder, or name another --out."
@@ -92,7 +92,7 @@ def prepare_nemo_data(
     return result
 
 
-def prepared_files_to_write(data: NemoTextToPrepare, *, force: bool) -> tuple[Path, ...]:
+def tokenized_files_to_write(data: NemoTextToPrepare, *, force: bool) -> tuple[Path, ...]:
     """Return the files that a preparation writes; CannotWrite where one is there, unless `force` or it resumes."""
     files = tuple(path for file in bin_file_by_split(data).values() for path in (file, file.with_suffix(".idx")))
     resumes = _has_exact_content(_working_folder(data) / "question.json", _preparation_request(data))

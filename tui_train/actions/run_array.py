@@ -68,7 +68,7 @@ def prepare_members(profile: Profile, array: str, facts: Facts) -> tuple[ArrayMe
     key, values = _split_values(array)
     if len(values) > _MAX_RUNS:
         raise BadInput(f"{len(values)} values are too many at a time", f"Name at most {_MAX_RUNS}.")
-    profiles = [_profile_with_edit(profile, key, value, array) for value in values if value]
+    profiles = [_profile_with_key_or_argument(profile, key, value, array) for value in values if value]
     if len(profiles) < len(values) or any(each in profiles[:number] for number, each in enumerate(profiles)):
         raise BadInput(f"{visible(array)}: a value is missing or there twice", _ARRAY_SYNTAX_REMEDY)
     # Each waits for its turn, so what uses the GPUs now is in nobody's way.
@@ -89,7 +89,7 @@ def _split_values(array: str) -> tuple[str, list[str]]:
     return key, [first, *others]
 
 
-def _profile_with_edit(profile: Profile, key: str, value: str, array: str) -> Profile:
+def _profile_with_key_or_argument(profile: Profile, key: str, value: str, array: str) -> Profile:
     """Return the profile of a member; what is no key of a profile is an argument of the training."""
     if key.startswith(_ALLOWED_KEY_PREFIXES):
         field = fields.get_field(key)

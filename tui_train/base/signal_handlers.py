@@ -19,7 +19,7 @@ def install_handlers(
     return old_handlers
 
 
-def install_default_handlers(numbers: Iterable[int]) -> None:
+def set_unignored_signals_to_default(numbers: Iterable[int]) -> None:
     """Have signals that are not ignored end the process at once."""
     for number in numbers:
         if signal.getsignal(number) not in (signal.SIG_IGN, None):

@@ -61,7 +61,7 @@ class LargeLogStopper(LogReadObserver):
             raise StopReading
 
 
-def read_log_lines(
+def read_relevant_log_lines(
     path: str,
     observer: LogReadObserver | None = None,
     diagnose: Callable[[tuple[LogLine, ...]], Diagnosis | None] = lambda _: None,

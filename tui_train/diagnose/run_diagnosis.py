@@ -11,7 +11,7 @@ from tui_train.base.errors import BadInput, NotFound
 from tui_train.base.files import read_regular_file
 from tui_train.base.parse import Unparsable, type_prepared_for_msgspec
 from tui_train.base.text import visible
-from tui_train.diagnose.log_reader import LogReadObserver, read_log_lines
+from tui_train.diagnose.log_reader import LogReadObserver, read_relevant_log_lines
 from tui_train.diagnose.root_cause import diagnose
 from tui_train.diagnose.types import Diagnosis, Evidence, LogLine
 from tui_train.facts import yaml_documents
@@ -58,7 +58,7 @@ def diagnose_log(path: str, exit_code: int | None = None, observer: LogReadObser
     def diagnose_lines(lines: tuple[LogLine, ...]) -> Diagnosis | None:
         return diagnose(Evidence(lines=lines, exit_code=exit_code))
 
-    return diagnose_lines(read_log_lines(path, observer, diagnose_lines))
+    return diagnose_lines(read_relevant_log_lines(path, observer, diagnose_lines))
 
 
 def diagnose_run(
@@ -93,7 +93,7 @@ def diagnose_run(
             return diagnosis
         return _with_files_of_this_machine(diagnosis, settings.profile, attempt, evidence.newest_checkpoint)
 
-    return diagnose_lines(read_log_lines(str(run.attempt_log(attempt.number)), observer, diagnose_lines))
+    return diagnose_lines(read_relevant_log_lines(str(run.attempt_log(attempt.number)), observer, diagnose_lines))
 
 
 class _RunSettings(msgspec.Struct, frozen=True):

@@ -34,7 +34,7 @@ class SecretPosition(NamedTuple):
         return self.name or ("an argument" if self.key == "trainer.arguments" else self.key)
 
 
-def find_profile_secrets(profile: Profile) -> Iterator[SecretPosition]:
+def find_secret_positions(profile: Profile) -> Iterator[SecretPosition]:
     """Yield the values of a profile that look like secrets."""
     for key in fields.chosen_keys(profile):
         value = fields.get_value(profile, key)
@@ -42,14 +42,16 @@ def find_profile_secrets(profile: Profile) -> Iterator[SecretPosition]:
             yield from _secrets_in_table(key, value)
         elif isinstance(value, tuple):
             words = tuple(map(str, value))
-            yield from _secrets_in_names(key, words) if key == _SECRETS_PROFILE_KEY else _secrets_in_words(key, words)
+            yield from (
+                _secrets_in_names(key, words) if key == _SECRETS_PROFILE_KEY else _secret_positions_in_words(key, words)
+            )
         elif isinstance(value, str) and key != WEBHOOK_PROFILE_KEY and secrets.has_secret_format(value):
             yield SecretPosition(key, "", secrets.has_surely_secret_format(value))
 
 
 def profile_without_secrets(profile: Profile) -> tuple[Profile, tuple[SecretPosition, ...]]:
     """Return a profile without the values that surely are secrets, and those."""
-    removed = tuple(found for found in find_profile_secrets(profile) if found.certain)
+    removed = tuple(found for found in find_secret_positions(profile) if found.certain)
     for key in dict.fromkeys(secret.key for secret in removed):
         of_key = [secret for secret in removed if secret.key == key]
         profile = fields.profile_with_value(
@@ -101,7 +103,7 @@ def _secrets_in_names(key: str, names: tuple[str, ...]) -> Iterator[SecretPositi
         yield SecretPosition(key, "", certain=True, word_indexes=places)
 
 
-def _secrets_in_words(key: str, words: tuple[str, ...]) -> Iterator[SecretPosition]:
+def _secret_positions_in_words(key: str, words: tuple[str, ...]) -> Iterator[SecretPosition]:
     command = key == _NOTIFY_COMMAND_PROFILE_KEY
     found = [
         SecretPosition(key, secret.name, secret.certain, () if command else secret.word_indexes)

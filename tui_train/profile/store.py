@@ -22,7 +22,7 @@ from tui_train.base.text import visible
 from tui_train.profile import fields
 from tui_train.profile.presets import shipped_presets
 from tui_train.profile.presets.user_presets import msgspec_message_with_key_first, user_preset_names
-from tui_train.profile.secret_values import WEBHOOK_PROFILE_KEY, find_profile_secrets
+from tui_train.profile.secret_values import WEBHOOK_PROFILE_KEY, find_secret_positions
 from tui_train.profile.types import AUTO_PRESET, SCHEMA_VERSION, Profile
 
 # A profile has some hundred lines at most.
@@ -119,7 +119,7 @@ def require_savable_profile(profile: Profile) -> None:
     """Raise BadInput for a name that is no file name, an unknown preset, and a value that is a secret."""
     require_usable_profile_name(profile.name)
     require_known_preset(profile)
-    for secret in find_profile_secrets(profile):
+    for secret in find_secret_positions(profile):
         if secret.certain:
             remedy = "Name the variable under trainer.secrets, and export it where you start the run."
             message = f"{visible(secret.description)} looks like a secret, and profiles are files: it is not saved"

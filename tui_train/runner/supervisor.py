@@ -117,7 +117,7 @@ def _notify_of_turn_or_end(start: RunStart, outcome: StartOutcome) -> None:
 
 def _check_and_prepare_start(run_dir: str, script: str, options: LaunchOptions, signals: StopSignals) -> RunStart:
     plan = supervisor_plan.read_plan(run_dir)
-    rank = node_network.own_node_rank(plan, options.node_rank) if plan.is_started_by_hand else 0
+    rank = node_network.node_rank_from_option_or_environment(plan, options.node_rank) if plan.is_started_by_hand else 0
     if not plan.is_started_by_hand and (options.resume or options.node_rank):
         why = "Slurm gives each machine its rank" if plan.slurm else "this trains on one"
         why = "this one starts the others" if plan.hosts else why

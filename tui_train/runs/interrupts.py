@@ -65,7 +65,7 @@ NO_INTERRUPTS = Interrupts()
 
 
 @contextmanager
-def defer_signals(say: Callable[[str], None] = lambda _: None) -> Iterator[Interrupts]:
+def record_signals(say: Callable[[str], None] = lambda _: None) -> Iterator[Interrupts]:
     """Record SIGINT, SIGTERM and SIGHUP until the end; only in the main thread."""
     interrupts = Interrupts(say)
     if threading.current_thread() is threading.main_thread():

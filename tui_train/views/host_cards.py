@@ -14,7 +14,7 @@ def is_card_taken(facts: Facts, gpu: Gpu) -> bool:
     return is_busy(gpu) or bool(facts.card_in_queue(gpu.uuid).holder)
 
 
-def host_cards_summary(facts: Facts) -> str:
+def free_cards_summary(facts: Facts) -> str:
     """Return `2 of 8 GPUs free`, and of those that are not who uses them; a line."""
     cards = [gpu for gpu in facts.machine.gpus if not gpu.problem]
     broken = len(facts.machine.gpus) - len(cards)

@@ -28,7 +28,7 @@ from tui_train.facts.types import Facts, Gpu, Machine, Toolchain
 from tui_train.plan.types import Plan
 from tui_train.profile import fields
 from tui_train.profile.changes import Change, apply_change
-from tui_train.profile.secret_values import find_profile_secrets
+from tui_train.profile.secret_values import find_secret_positions
 from tui_train.profile.types import Profile
 from tui_train.runner.logs.memory_patterns import TEXT_BY_MEMORY_PHASE
 from tui_train.runner.logs.progress import Progress
@@ -190,7 +190,7 @@ def finding_text(finding: Finding) -> str:
 def command_line_options_of_change(change: Change) -> str:
     """Return the options of `plan` and `run` that make a change, empty where a value may be a secret."""
     # What a command prints is logged and sent to others.
-    if any(find_profile_secrets(apply_change(change, Profile()))):
+    if any(find_secret_positions(apply_change(change, Profile()))):
         return ""
     edits = (f"{key}={fields.format_value(value)}" for key, value in change.edits)
     return " ".join(f"--set {visible(_quoted_for_shell(edit))}" for edit in edits)

@@ -185,7 +185,7 @@ class DigestCache:
         self._runs[run.path] = _CachedDigest(key, digest)
         return digest
 
-    def cached_digest(self, run: RunFolder) -> RunDigest:
+    def cached_or_bare_digest(self, run: RunFolder) -> RunDigest:
         """Return what was read of a run before, or that it is there."""
         kept = self._runs.get(run.path)
         return kept.digest if kept else RunDigest(run=run)

@@ -25,7 +25,7 @@ from tui_train.places.place import Place
 from tui_train.places.run_mirror import RunMirror
 from tui_train.plan.render.prepare import PreparedPlan
 from tui_train.plan.types import Plan
-from tui_train.runs.interrupts import defer_signals
+from tui_train.runs.interrupts import record_signals
 from tui_train.runs.local_start import StartOptions
 from tui_train.runs.run_folders import RunFolder
 from tui_train.runs.status import read_status
@@ -50,7 +50,7 @@ def run_trial_on_host(  # noqa: PLR0913, PLR0917 - what a trial is made of
     """
     end_after = int(resources.max_seconds) + SECONDS_BEYOND_LIMIT
     named = msgspec.structs.replace(plan, name=f"{plan.name}-{folder.name}")
-    with defer_signals() as interrupts:
+    with record_signals() as interrupts:
         run = place.submit(prepared, named, interrupts, StartOptions(end_after=end_after))
     mirror, memory = RunMirror(run, lambda _why: None), _HostMemoryWatcher(place.address, resources.cards)
     pace = TrialStepPace(_MIN_TIMED_SECONDS)

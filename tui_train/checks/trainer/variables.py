@@ -81,7 +81,7 @@ def refused_environment_variables(setup: Setup) -> Iterator[Finding]:
 
 def secret_values_in_profile(setup: Setup) -> Iterator[Finding]:
     """Secrets in the profile, which end up in launch.sh, the profile and the process list; never shown here."""
-    for secret in secret_values.find_profile_secrets(setup.profile):
+    for secret in secret_values.find_secret_positions(setup.profile):
         if secret.key != secret_values.ENVIRONMENT_PROFILE_KEY or not secret.certain:
             what = "arguments are" if secret.key == "trainer.arguments" else "it is"
             yield (error if secret.certain else warning)(

@@ -22,7 +22,7 @@ def prepare_data_and_report(data: NemoTextToPrepare, python: str, *, force: bool
     """Prepare data, show the progress, and print the edits that train on it."""
     trusted_pythons.remember_chosen_python(python)
     interpreter = nemo_files.find_nemo_python(python)
-    answers.announce_changes(writes=tuple(map(str, nemo_files.prepared_files_to_write(data, force=force))))
+    answers.announce_changes(writes=tuple(map(str, nemo_files.tokenized_files_to_write(data, force=force))))
     click.echo(f"Preparing with {display_path(interpreter)} …", err=True)
 
     def say(progress: NemoChildProgress) -> None:

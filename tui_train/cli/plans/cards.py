@@ -33,7 +33,7 @@ from tui_train.memory.data_defaults import make_setup
 from tui_train.places.place import Place
 from tui_train.profile.types import Profile
 from tui_train.runner.system.safe_open import open_folder
-from tui_train.runs.interrupts import defer_signals
+from tui_train.runs.interrupts import record_signals
 from tui_train.views.proof_report import claim_text, proof_markdown, verdict_counts_text
 
 _JSON_FILE, _MARKDOWN_FILE = "report.json", "REPORT.md"
@@ -68,7 +68,7 @@ def prove_machine(  # noqa: PLR0913 - one for each option
     due = [stage for stage in chosen if again or not proof.has_completed(stage)]
     printer = _ClaimPrinter(quiet=as_json)
     printer.print_names_of_proved_stages([stage for stage in chosen if stage not in due])
-    with defer_signals(lambda text: click.echo(text, err=True)) as interrupts:
+    with record_signals(lambda text: click.echo(text, err=True)) as interrupts:
         for result in prove_stages(due, profile, ShortRunContext(place, facts, ShortRunObserver(), interrupts)):
             made[result.name] = result
             proof = update_report(folder, machine, made.values())

@@ -21,7 +21,7 @@ from tui_train.memory.data_defaults import make_setup
 from tui_train.places.place import Place
 from tui_train.plan.render.prepare import prepare_plan
 from tui_train.profile.changes import Change
-from tui_train.runs.interrupts import defer_signals
+from tui_train.runs.interrupts import record_signals
 from tui_train.views.communication_report import communication_test_title, examination_text, stage_text
 
 
@@ -46,7 +46,7 @@ def examine_profile(
         writes=(str(communication_tests_folder()),),
     )
     observer = ShortRunObserver() if as_json else _StagePrinter(communication_test_title(setup))
-    with defer_signals(lambda text: click.echo(text, err=True)) as interrupts:
+    with record_signals(lambda text: click.echo(text, err=True)) as interrupts:
         run_context = ShortRunContext(place, facts, observer, interrupts)
         examination = examine_communication(profile, run_context, seconds)
     if interrupts.number:

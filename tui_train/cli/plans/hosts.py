@@ -14,7 +14,7 @@ from tui_train.cli import answers
 from tui_train.cli.printing import print_json, report_waiting
 from tui_train.facts.types import GpuProcess
 from tui_train.profile import hosts
-from tui_train.views.host_cards import card_and_use_texts, host_cards_summary, is_card_taken
+from tui_train.views.host_cards import card_and_use_texts, free_cards_summary, is_card_taken
 
 
 class HostGpu(Struct, frozen=True, kw_only=True):
@@ -61,7 +61,7 @@ def print_hosts(*, as_json: bool) -> None:
 
 def _host_lines(answer: HostCards, address: str) -> Iterator[str]:
     at = "" if address == answer.host else f" ({visible(address)})"
-    said = host_cards_summary(answer.facts) if answer.facts else f"not known: {visible(answer.problem)}"
+    said = free_cards_summary(answer.facts) if answer.facts else f"not known: {visible(answer.problem)}"
     yield f"{visible(answer.host)}{at}: {said}"
     for card, use in card_and_use_texts(answer.facts) if answer.facts else ():
         yield f"  {card}: {use}"

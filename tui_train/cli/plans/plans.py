@@ -39,7 +39,7 @@ from tui_train.profile import fields, store, typed_lists
 from tui_train.profile.changes import Change, ValueDifference, apply_change
 from tui_train.profile.hosts import host_address
 from tui_train.profile.rows import Field
-from tui_train.profile.secret_values import find_profile_secrets
+from tui_train.profile.secret_values import find_secret_positions
 from tui_train.profile.types import Profile
 from tui_train.runner.queue.listing import CardInQueue
 from tui_train.runs import run_folders
@@ -297,7 +297,7 @@ def _save_profile_and_report(profile: Profile, *, overwrite: bool) -> None:
 
 def warn_of_saved_secrets(profile: Profile) -> None:
     """Name on standard error what looks like a secret, without being one for sure, in a profile that was saved."""
-    for secret in find_profile_secrets(profile):
+    for secret in find_secret_positions(profile):
         click.echo(f"warning: {secret.key}: {visible(secret.description)} looks like a secret, and was saved", err=True)
 
 

@@ -12,7 +12,7 @@ from tui_train.cli import answers
 from tui_train.cli.plans.plans import print_findings_and_require_plan
 from tui_train.cli.runs.runs import started_run_state_text
 from tui_train.places.place import Place
-from tui_train.runs.interrupts import defer_signals
+from tui_train.runs.interrupts import record_signals
 from tui_train.runs.local_start import WhenFree
 from tui_train.runs.run_code import code_not_kept_in_time_text
 from tui_train.runs.run_folders import RunFolder
@@ -32,7 +32,7 @@ def report_findings_of_members(members: tuple[ArrayMember, ...]) -> None:
 def start_members_and_report(members: tuple[ArrayMember, ...], place: Place, when_free: WhenFree) -> None:
     """Start each member and say which; what was started stays, also where a later one is refused."""
     runs: list[RunFolder] = []
-    with defer_signals(click.echo) as interrupts:
+    with record_signals(click.echo) as interrupts:
         for member, run in start_members(members, place, interrupts, when_free=when_free):
             runs.append(run)
             click.echo(f"{visible(run.name)} {started_run_state_text(run)}, with {visible(member.edit)}")

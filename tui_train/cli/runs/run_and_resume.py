@@ -39,7 +39,7 @@ from tui_train.profile.types import Profile
 from tui_train.runner.logs.progress import Progress
 from tui_train.runner.run_folder.state import RunStatus
 from tui_train.runs import run_folders
-from tui_train.runs.interrupts import Interrupts, defer_signals
+from tui_train.runs.interrupts import Interrupts, record_signals
 from tui_train.runs.local_start import StartOptions, WhenFree, has_nothing_left_to_train, launch_log_text
 from tui_train.runs.remote_run import read_remote_location
 from tui_train.runs.results.result import read_result
@@ -91,7 +91,7 @@ def run_profile(  # noqa: PLR0913 - one for each option
         prepared = prepare_plan(make_setup(profile, facts_as_if_gpus_idle(facts) if when_free else facts))
         plan = print_findings_and_require_plan(prepared, starts=True)
         answers.announce_changes(starts=(plan.name,), writes=(str(runs_folder()),))
-    with defer_signals(click.echo) as interrupts:
+    with record_signals(click.echo) as interrupts:
         started = place.submit(prepared, plan, interrupts, StartOptions(when_free))
         answers.announce_changes(starts=(started.name,), writes=(str(started.path),))
         with _exit_on_lost_terminal(interrupts):
@@ -127,7 +127,7 @@ def resume_run(reference: str, *, detach: bool, force: bool, when_free: WhenFree
         name = visible(run_dir.name)
         again = f"In the same folder, overwriting what it saved: tui-train resume {name} --force"
         raise Unavailable(f"{name} {why_not}", f"{resume_or_restart_remedy(run_dir)}\n  {again}")
-    with defer_signals(click.echo) as interrupts:
+    with record_signals(click.echo) as interrupts:
         answers.announce_changes(starts=(run_dir.name,), writes=(str(run_dir.path),))
         words = place_of_run(run_dir).resume(run_dir, interrupts, when_free=when_free)
         with _exit_on_lost_terminal(interrupts):
@@ -143,7 +143,7 @@ def run_quickstart(*, edits: tuple[str, ...]) -> None:
     with _report_interrupted_start():
         prepared, plan, on_cpu = _plan_quickstart(edits)
         answers.announce_changes(starts=(plan.name,), writes=(str(runs_folder()),))
-    with defer_signals(click.echo) as interrupts:
+    with record_signals(click.echo) as interrupts:
         started = Place().submit(prepared, plan, interrupts)
         answers.announce_changes(starts=(started.name,), writes=(str(started.path),))
         with _exit_on_lost_terminal(interrupts):

@@ -83,9 +83,7 @@ def parse_model_dimensions(config: dict[str, Any], name: str = "") -> ModelDimen
         values["ties_embeddings"] = tied
     if kind in {"gpt2", "gpt_bigcode"}:
         values["learned_positions"] = fields.first_integer("n_positions", default=1024)
-    shape = msgspec.convert(
-        values | _structure_details_of_type(kind, fields), type_prepared_for_msgspec(ModelDimensions)
-    )
+    shape = msgspec.convert(values | _layer_structure_of_type(kind, fields), type_prepared_for_msgspec(ModelDimensions))
     return _with_image_tower_and_layer_embeddings(shape, config, fields)
 
 
@@ -246,7 +244,7 @@ def _sizes_of_layers_without_attention(fields: _ConfigFields) -> dict[str, Any]:
     return {"mixer_layers": count, "mixer_linear": linear, "mixer_other": convolution, "caveats": (caveat,)}
 
 
-def _structure_details_of_type(model_type: str, fields: _ConfigFields) -> dict[str, Any]:
+def _layer_structure_of_type(model_type: str, fields: _ConfigFields) -> dict[str, Any]:
     """Return the structure of the layers of a type, as far as config.json decides it."""
     values = fields.values
     if model_type == "stablelm":

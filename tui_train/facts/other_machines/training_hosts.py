@@ -61,7 +61,7 @@ def probe_hosts(
         except Unavailable as error:
             why = error.message.removeprefix(f"{visible(host)} ").removeprefix("did not answer: ")
             return _HostAnswer(TrainingHost(problem=why))
-        answer = _answer_of_survey(host, survey, asking)
+        answer = _host_answer_from_survey(host, survey, asking)
         if container.engine == "none":
             return answer
         run = partial(run_on_machine, host, asking_host=asking_host)
@@ -108,7 +108,7 @@ def _read_asking_machine(asking_host: str) -> _AskingMachine:
     return _AskingMachine(survey.identity, survey.clock - time.time())
 
 
-def _answer_of_survey(host: str, survey: HostSurvey, asking_machine: _AskingMachine) -> _HostAnswer:
+def _host_answer_from_survey(host: str, survey: HostSurvey, asking_machine: _AskingMachine) -> _HostAnswer:
     compared = asking_machine.identity and survey.identity
     answer = TrainingHost(
         machine=surveyed_machine(host, survey) if survey.knows_cards else None,

@@ -266,7 +266,7 @@ def _decode_and_inspect(data: bytes) -> ImageInspection:
                 _refuse_kind(image)
                 if image.getexif().get(_EXIF_ORIENTATION, 1) in _SIDEWAYS_ORIENTATIONS:
                     width, height = height, width
-                _refuse_size(width, height)
+                _refuse_unusable_size(width, height)
                 # Of a JPEG an eighth is decoded, which finds all that is missing as well.
                 image.draft("RGB", (1, 1))
                 image.load()
@@ -296,7 +296,7 @@ def _refuse_kind(image: Any) -> None:
         raise rows.UnreadableError("has 32 bits a pixel, of which none says what is white: save it with 8 or 16")
 
 
-def _refuse_size(width: int, height: int) -> None:
+def _refuse_unusable_size(width: int, height: int) -> None:
     if width * height > _MAX_PIXELS:
         most = f"{_MAX_PIXELS / 1e6:.0f} megapixels"
         raise rows.UnreadableError(f"is {width} x {height}, more than {most}: make it smaller")

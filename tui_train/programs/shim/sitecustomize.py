@@ -388,7 +388,7 @@ class TurnEndToken:
             if isinstance(ends, list) and known.eos_token_id not in ends:
                 ends.insert(0, known.eos_token_id)
 
-    def save_generation_config(self, trainer: Any, output_dir: Any = None, *_: Any, **__: Any) -> None:
+    def save_generation_config_beside_adapter(self, trainer: Any, output_dir: Any = None, *_: Any, **__: Any) -> None:
         """Write beside an adapter how its model generates."""
         if trainer.args.should_save and hasattr(trainer.model, "peft_config"):
             trainer.model.generation_config.save_pretrained(output_dir or trainer.args.output_dir)
@@ -483,7 +483,9 @@ def install_hooks() -> None:
     if token := call_quietly(_value_noted_by_preparation, ".end"):
         end = TurnEndToken(token)
         hook.register_around_calls("transformers.trainer", "Trainer.__init__", after=end.set_as_tokenizer_end)
-        hook.register_around_calls("transformers.trainer", "Trainer.save_model", after=end.save_generation_config)
+        hook.register_around_calls(
+            "transformers.trainer", "Trainer.save_model", after=end.save_generation_config_beside_adapter
+        )
     if call_quietly(_value_noted_by_preparation, ".answers"):
         hook.register_around_calls("trl.trainer.sft_trainer", "SFTTrainer.__init__", learn_answers_only)
     sys.meta_path.insert(0, hook)

@@ -22,7 +22,9 @@ _NAME_LOOKUP_SECONDS = 30.0
 CONNECT_TIMEOUT_SECONDS = 5.0
 
 
-def own_node_rank(planned: SupervisorPlan, rank_option: str, environment: Mapping[str, str] = os.environ) -> int:
+def node_rank_from_option_or_environment(
+    planned: SupervisorPlan, rank_option: str, environment: Mapping[str, str] = os.environ
+) -> int:
     """Return which of the machines this is, 0 the first, as --node-rank or the environment says; Refused (64)."""
     last = planned.nodes - 1
     rank = rank_option or environment.get(_NODE_RANK_VARIABLE, "")

@@ -143,7 +143,9 @@ class FolderLock:
             return
         with safe_open.open_folder(".", folder, readable=True) as listed:
             strange = [
-                name for name in os.listdir(listed) if not (_is_lock_file_name(name) or _is_disk_leftover_name(name))
+                name
+                for name in os.listdir(listed)
+                if not (_belongs_in_lock_folder(name) or _is_disk_leftover_name(name))
             ]
         if strange:
             raise self._refusal_of_obstacle(f"is not a lock, it holds {visible(min(strange))}: ")
@@ -263,7 +265,7 @@ class FolderLock:
         """Remove a lock, but nothing of it that is none of a lock's."""
         with contextlib.suppress(OSError), safe_open.open_folder(name, self._parent, readable=True) as folder:
             names = os.listdir(folder)
-            ours = set(filter(_is_lock_file_name, names))
+            ours = set(filter(_belongs_in_lock_folder, names))
             if len(ours) < len(names):
                 # The folder stays, as a lock of nobody, which any start takes over.
                 left = json.dumps(self.owner._replace(pid=0)._asdict()).encode()
@@ -287,7 +289,7 @@ def drop_disk_reserve(run_folder: int) -> None:
         os.unlink(_DISK_RESERVE_FILE_NAME, dir_fd=folder)
 
 
-def _is_lock_file_name(name: str) -> bool:
+def _belongs_in_lock_folder(name: str) -> bool:
     return name in (OWNER_FILE_NAME, _TAKEOVER_FOLDER_NAME, _DISK_RESERVE_FILE_NAME) or name.startswith(
         (OWNER_FILE_NAME + safe_open.TEMPORARY_INFIX, _DISK_RESERVE_FILE_NAME + safe_open.TEMPORARY_INFIX)
     )

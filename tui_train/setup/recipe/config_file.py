@@ -22,7 +22,7 @@ from tui_train.setup.recipe.options import get_nested_value
 from tui_train.setup.recipe.placeholder_values import (
     PlaceholderValue,
     fill_placeholders,
-    first_value_text_by_placeholder,
+    first_word_by_placeholder,
     placeholder_words,
 )
 from tui_train.setup.setup import Setup
@@ -59,7 +59,7 @@ def build_config_file(setup: Setup, values: Mapping[str, PlaceholderValue], path
     document = setup.facts.documents.get(base) if base else None
     document_values: dict[str, PlainData] = copy.deepcopy(document.values) if document else {}
     rule = chosen.checkpoints
-    first_values = first_value_text_by_placeholder(placeholder_words(values))
+    first_values = first_word_by_placeholder(placeholder_words(values))
     for dropped in chosen.file.without:
         if condition_holds(dropped.when, first_values):
             _remove_nested_value(document_values, dropped.key.split("."))

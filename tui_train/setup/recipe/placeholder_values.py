@@ -158,13 +158,13 @@ def save_on_stop_arguments(setup: Setup, passed_values: Mapping[str, Placeholder
     library, _, since = stop.needs.partition(" ")
     versions = {"transformers": tool.transformers, **tool.packages} if tool else {}
     fits = not library or is_known_at_least(versions.get(library), since)
-    holds = condition_holds(stop.when, first_value_text_by_placeholder(placeholder_words(passed_values)))
+    holds = condition_holds(stop.when, first_word_by_placeholder(placeholder_words(passed_values)))
     return stop.arguments if fits and holds else ()
 
 
 def fill_placeholders(argument: PresetArgument, values: PlaceholderWords) -> tuple[tuple[CommandWord, ...], ...]:
     """Return the words with placeholders filled: none if one is empty, once for each value if one has several."""
-    if not condition_holds(argument.when, first_value_text_by_placeholder(values)):
+    if not condition_holds(argument.when, first_word_by_placeholder(values)):
         return ()
     named = [name for name in PLACEHOLDER_PATTERN.findall("\n".join(argument.words)) if name in values]
     repeats = min((len(values[name]) for name in named), default=1)
@@ -175,7 +175,7 @@ def fill_placeholders(argument: PresetArgument, values: PlaceholderWords) -> tup
     )
 
 
-def first_value_text_by_placeholder(values: PlaceholderWords) -> dict[str, str]:
+def first_word_by_placeholder(values: PlaceholderWords) -> dict[str, str]:
     """Return the first of each placeholder's values as text, for conditions."""
     return {name: str(texts[0]) if texts else "" for name, texts in values.items()}
 
