@@ -45,6 +45,12 @@ NAMED = [
      "use)."), "port_in_use", ("Port 29500", "sport = :29500")),
     (("RuntimeError: [gloo/transport/tcp/unbound_buffer.cc:78] Timed out waiting 1800000ms for recv operation to "
      "complete"), "collective_timeout", ("30 min", "1800 s")),
+    ("start.sh: line 4: srun: command not found", "command_not_found", ("no srun here", "without Slurm")),
+    ("start.sh: line 4: ninja: command not found", "command_not_found", ("ninja", "its absolute path")),
+    ("sbatch: fatal: Could not establish a configuration source", "slurm_controller", ("SLURM_CONF",)),
+    (('  File "/env/lib/python3.10/site-packages/triton/compiler.py", line 1169, in _build\n    ret = check_call(cmd)\n'
+      "subprocess.CalledProcessError: Command '['/usr/bin/gcc', 'main.c']' returned non-zero exit status 1."),
+     "triton_compile", ("python3-dev",)),
     ("TypeError: TrainingArguments.__init__() got an unexpected keyword argument 'evaluation_strategy'",
      "api_mismatch", ("TrainingArguments", "Use eval_strategy")),
     ("TypeError: SFTTrainer.__init__() got an unexpected keyword argument 'dataset_text_field'",
@@ -492,6 +498,8 @@ FACTORY, VERL = "/root/LLaMA-Factory/src/llamafactory/{}", "/workspace/verl/verl
          "ValueError: Please specify dataset", ("Do what LLaMA-Factory says; ", "line 1 of /w/own.py")),
         ([(VERL.format("workers/rollout.py"), "self.engine.executor")],
          "AttributeError: 'Engine' object has no attribute 'executor'", ("verl uses executor of a Engine",)),
+        ([("/env/lib/python3.11/site-packages/torch/utils/data/_utils/worker.py", "init_fn(worker_id)")],
+         "TypeError: seed() missing 1 required positional argument: 'rank'", ("where torch calls the function",)),
         # Python before 3.10 names no class.
         ([(FACTORY.format("w.py"), "trainer = OwnTrainer("), (FACTORY.format("own.py"), "super().__init__(**kw)")],
          "TypeError: __init__() got an unexpected keyword argument 'tokenizer'",
@@ -556,6 +564,11 @@ def test_a_file_is_of_the_library_in_whose_clone_it_lies(file, library):
          "INVALID_VALUE"),
         ("RuntimeError: cuDNN error: CUDNN_STATUS_BAD_PARAM", "cuda_error", "BAD_PARAM"),
         ("RuntimeError: Numpy is not available", "import_mismatch", "numpy<2"),
+        ("AttributeError: module 'torch.distributed' has no attribute 'init_process_group'", "import_mismatch",
+         "built without torch.distributed"),
+        ("AttributeError: module 'torch.distributed' has no attribute 'fsdp'", "import_mismatch", "another version"),
+        ("lightning.fabric.utilities.exceptions.MisconfigurationException: `configure_optimizers` must be implemented",
+         "config_invalid", "Lightning refuses"),
         ("botocore.exceptions.NoCredentialsError: Unable to locate credentials", "user_exception", "AWS_ACCESS_KEY_ID"),
         ("yaml.scanner.ScannerError: mapping values are not allowed here", "user_exception", "file of settings"),
     ],
