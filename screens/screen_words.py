@@ -38,12 +38,12 @@ def with_words_for_options(text: str, words_by_option: Mapping[str, str]) -> str
 
 
 def finding_on_screen(finding: "Finding", profile: "Profile") -> "Finding":
-    """Return a finding in the words of a screen; an installation with its size on disk."""
+    """Return a finding in the words of a screen; an installation with its size on disk, unless that is known."""
     from msgspec.structs import replace
 
     message, remedy, keys = (words_on_screen(text, profile) for text in (finding.message, finding.remedy, finding.keys))
     install = finding.install
-    if install:
+    if install and "GB" not in install.title:
         from tui_train.actions.environments import find_package_set
 
         made = find_package_set(install.set_name)

@@ -326,7 +326,7 @@ async def test_what_is_not_read_is_said_with_its_reason(tmp_path, tuner):
     async with on_backend() as pilot:
         assert "no Python here has TRL" in screen_text(pilot)
         await go_to_fields(pilot, "start", "trainer.python")
-        assert "Install what is missing" in screen_text(pilot)
+        assert "F2 Install TRL (3 GB)" in screen_text(pilot)
         await press(pilot, "space")
         assert "has no trl" in screen_text(pilot)
         await press(pilot, "escape", "f5")
@@ -365,7 +365,7 @@ async def test_where_a_name_is_typed_a_python_can_be_installed_and_named(tmp_pat
     tuner(packages={})
     last_values("", chats(tmp_path))
     async with on_backend() as pilot:
-        await wait_for_text(pilot, "✗ no model is chosen", "F2 Install TRL (3 to 8 GB)")
+        await wait_for_text(pilot, "✗ no model is chosen", "F2 Install TRL (3 GB)")
         await press(pilot, "f4")
         await wait_for_text(pilot, "Path of the Python that trains")
 

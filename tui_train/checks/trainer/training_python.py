@@ -51,7 +51,7 @@ def unusable_training_python(setup: Setup) -> Iterator[Finding]:
         can_make = facts.can_create_environment and not more
         size = _CUDA_ENVIRONMENT_SIZE_TEXT if facts.machine.gpus else _ENVIRONMENT_SIZE_TEXT
         name = _installed_name(setup)
-        new = EnvironmentInstall(setup.trainer.package_set, f"install {name}")
+        new = EnvironmentInstall(setup.trainer.package_set, f"install {name} ({size.partition(',')[0]})")
         keys = f"F2 installs {name} into an environment of its own ({size}). F4 names a Python that has it." * can_make
         yield error("trainer.python", message, install, install=new if can_make else None, keys=keys, machine=True)
     elif problem := why_python_unusable(profile, setup.toolchain):
