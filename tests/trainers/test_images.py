@@ -200,9 +200,10 @@ def test_a_folder_of_parquet_with_images_of_datasets_is_read(pictures, tmp_path)
     assert first["images"][0].endswith(as_base64(pictures / "red.png"))
 
 
-def test_images_of_too_many_pixels_are_made_smaller(pictures, tmp_path):
+@pytest.mark.parametrize("weights", [(), ("--weights=1",)])
+def test_images_of_too_many_pixels_are_made_smaller(pictures, tmp_path, weights):
     data = write_rows(pictures.parent / "large.jsonl", [row(["pics/blue.jpg"])])
-    said = run_prepare_data(tmp_path / "data", "--max-pixels=2000", data, python=TRL_PYTHON)
+    said = run_prepare_data(tmp_path / "data", "--max-pixels=2000", *weights, data, python=TRL_PYTHON)
     assert "1 images, 1 of them made smaller (data.max_pixels)" in said
     made = write_rows(tmp_path / "again.jsonl", read_rows(tmp_path / "data/train.jsonl"))
     image = looked_at(made).samples[0].images[0]
