@@ -186,7 +186,7 @@ Without an NVIDIA GPU everything still works, on the CPU. With GPUs, the CPU tra
                 words = f"No GPU in {visible(machine.hostname)}: training runs on its CPU."
             gaps.insert(0, styled((words, "b")))
             if not self.wizard.is_machine_fixed:
-                gaps.append(styled("  ", ("h", KEY_STYLE), (" trains on another machine.", MUTED)))
+                gaps.append(styled("  ", ("h", KEY_STYLE), (" chooses another machine.", MUTED)))
         shown = self.query_one("#gaps", Lines)
         shown.display = bool(gaps)
         shown.show(lambda width: [part for line in gaps for part in _wrap_indented(line, max(8, width))])

@@ -194,7 +194,7 @@ def clock(monkeypatch):
     for module in (waiting, card_watch):
         monkeypatch.setattr(module, "time", made)
     monkeypatch.setattr(waiting, "count_usable_cpus", lambda _limit: 8)
-    monkeypatch.setattr(card_watch.CardWatch, "_start", lambda _watch: None)
+    monkeypatch.setattr(card_watch.CardWatch, "_start_child", lambda _watch: None)
     return made
 
 

@@ -300,7 +300,7 @@ def test_a_repository_runs_no_program_of_its_own(project, tmp_path):
     for name in ("post-index-change", "fsmonitor-watchman"):
         make_executable(project / ".git" / "hooks" / name, f"#!/bin/sh\ntouch {tmp_path}/hooked\n")
     git(project, "config", "core.fsmonitor", str(project / ".git" / "hooks" / "fsmonitor-watchman"))
-    assert "1 file changed" in read_run_code(run_of(project).path).text
+    assert "1 file changed" in read_run_code(run_of(project).path).commit_and_changes_text
     assert not (tmp_path / "hooked").exists()
 
 

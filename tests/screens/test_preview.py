@@ -204,15 +204,15 @@ def test_changes_since_the_newest_run_of_this_profile_that_is_not_damaged():
     run = run_of(profile({"recipe.steps": 20}))
     run_of(Profile()).profile_file.write_text("=")
     found = find_previous_run(Profile())
-    assert found.run == run.name
+    assert found.run_name == run.name
     now = profile({"recipe.steps": 20, "recipe.learning_rate": 1e-4, "recipe.layers": 2, "hardware.device": "cpu"})
     # On the CPU it was trained before as well.
     assert [change.key for change in effective_changes_since(found, now)] == ["recipe.layers", "recipe.learning_rate"]
     assert value_difference_lines(effective_changes_since(found, now))[1].endswith("0.003 (default) → 0.0001")
     assert find_previous_run(Profile(name="other")) is None
     older = run_folders.list_runs()[-1]
-    assert find_previous_run(Profile(), older).run == older.name
-    assert find_previous_run(Profile(name="quickstart-2"), older).run != older.name
+    assert find_previous_run(Profile(), older).run_name == older.name
+    assert find_previous_run(Profile(name="quickstart-2"), older).run_name != older.name
 
 
 def test_pace_holds_only_where_nothing_changes_the_speed():
