@@ -104,7 +104,7 @@ class ScreenWithFindings(WizardScreen):
         words = form.state.hint if in_form else select.hint if select else ""
         found = self._shown_findings()
         # Not by its words, which follow the width and what a card does now.
-        here = form.cursor if in_form else f"{select.cursor} {select.is_unpick_refused}" if select else ""
+        here = form.cursor if in_form else f"{select.cursor} {select.was_last_unpick_refused}" if select else ""
         known = tuple((finding.form_row_key, finding.level) for finding in found)
         if known != self._findings_shown:
             self._findings_shown, self._row_when_shown = known, here

@@ -67,14 +67,14 @@ class MultiSelect(CursorList, inherit_bindings=False):
         )
 
     @property
-    def is_unpick_refused(self) -> bool:
+    def was_last_unpick_refused(self) -> bool:
         """True where the last row that is picked was to be left out."""
         return self._refused_at == self.cursor
 
     @property
     def hint(self) -> str:
         """Hint for the marked line."""
-        if self.is_unpick_refused:
+        if self.was_last_unpick_refused:
             return self._why_one_required
         return next((pick.hint for pick in self.select_rows if pick.value == self.cursor), "")
 

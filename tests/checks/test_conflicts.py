@@ -46,7 +46,7 @@ from tui_train.runs.local_start import start_run
 from tui_train.runs.remote_run import HostReport, RunLocation, write_host_report, write_run_location
 from tui_train.runs.run_folders import RunFolder, list_runs
 from tui_train.runs.status import read_status
-from tui_train.runs.stop import stop_run
+from tui_train.runs.stop import stop_local_run
 from tui_train.views.plain_text import stop_result_text
 
 
@@ -64,7 +64,7 @@ def begun():
 
     yield make
     for run in list_runs():
-        stop_run(run)
+        stop_local_run(run)
 
 
 CARDS = facts(gpus=(gpu(0), gpu(1)))
@@ -78,7 +78,7 @@ def test_a_card_is_had_by_one_run_at_a_time(begun):
     assert f"tui-train stop {first.name}" in caught.value.remedy
     second = begun(CARDS, hardware__gpus=UUIDS[1:])
     assert {one.run for one in resources_in_use()} == {first.name, second.name}
-    stop_run(first)
+    stop_local_run(first)
     third = begun(CARDS, hardware__gpus=UUIDS[:1])
     with pytest.raises(Unavailable, match=third.name):
         start_run(first)
@@ -98,7 +98,7 @@ def test_a_trial_has_its_card_as_well(begun):
         with pytest.raises(Unavailable, match="is already training on 1 GPU"):
             begun(CARDS, hardware__gpus=UUIDS[:1])
     finally:
-        stop_run(RunFolder(trial))
+        stop_local_run(RunFolder(trial))
     assert not resources_in_use()
 
 
@@ -348,9 +348,9 @@ def test_a_stop_tells_of_memory_that_stays_taken(begun, tmp_path, monkeypatch, h
     monkeypatch.setattr(probe, "probe_machine", lambda: next(silent, None) or answer())
     if holds:
         with pytest.raises(Unavailable, match=f"GPU 1 still holds 21.0 GiB for process {now.leader}"):
-            stop_run(run)
+            stop_local_run(run)
     else:
-        assert not stop_run(run).driver_silent
+        assert not stop_local_run(run).driver_silent
     assert read_status(run).state == "stopped"
 
 
@@ -360,7 +360,7 @@ def test_a_stop_says_that_the_driver_does_not_answer(begun, monkeypatch):
     asked = []
     monkeypatch.setattr(probe, "probe_machine", lambda: asked.append(SILENT) or SILENT)
     words = "stopped; no process of it is left; the NVIDIA driver does not answer"
-    assert stop_result_text(stop_run(run)) == f"{words}, so its GPU memory may still be in use"
+    assert stop_result_text(stop_local_run(run)) == f"{words}, so its GPU memory may still be in use"
     assert len(asked) == 2
 
 

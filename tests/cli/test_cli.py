@@ -34,7 +34,7 @@ from tui_train.runs import run_folders
 from tui_train.runs.interrupts import Interrupts
 from tui_train.runs.run_folders import RunFolder
 from tui_train.runs.status import read_status
-from tui_train.runs.stop import stop_run as end
+from tui_train.runs.stop import stop_local_run as end
 from tui_train.views.run_digest import DigestCache
 
 TUI_TRAIN = [sys.executable, "-m", "tui_train"]

@@ -30,7 +30,7 @@ from tui_train.plan.run_files import RUNNER_ZIP_FILE_NAME
 from tui_train.runner.run_folder import lock, lock_owner
 from tui_train.runs.run_folders import RunFolder
 from tui_train.runs.status import read_status
-from tui_train.runs.stop import stop_run
+from tui_train.runs.stop import stop_local_run
 from tui_train.views.plain_text import run_state_text
 
 ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="NOT TESTED: only root can make namespaces, or be another user")
@@ -85,7 +85,7 @@ def test_a_run_of_another_host_is_named_and_never_lost(run, elsewhere):
     assert refused.returncode == 75
     assert "runs in this folder already, on node7" in refused.stderr.decode()
     with pytest.raises(Unavailable, match="it runs on node7"):
-        stop_run(run)
+        stop_local_run(run)
     assert read_status(run).state == "running"
     assert len(read_status(run).attempts) == 1
 
@@ -151,7 +151,7 @@ def test_a_stranger_with_a_number_of_the_run_is_left_alone(run, ticks):
         run.events_file.write_text("".join(json.dumps({"time": 1.0, **line}) + "\n" for line in lines))
         now = read_status(run)
         assert (now.state, now.leftover) == ("lost", ())
-        stop_run(run)
+        stop_local_run(run)
         assert stranger.poll() is None
     finally:
         stranger.kill()
@@ -168,7 +168,7 @@ def test_events_that_are_lost_under_a_live_run(run, gone):
         now = read_status(run)
         assert (now.state, now.host) == ("running", "")
         assert living_run_pids(now.mark)
-        assert stop_run(run).state == "stopped"
+        assert stop_local_run(run).state == "stopped"
         assert not living_run_pids(now.mark)
 
 
@@ -273,9 +273,9 @@ def test_a_copy_of_a_live_folder_has_no_power_over_it(run, tmp_path):
     with training(run):
         copy = RunFolder(Path(shutil.copytree(run.path, tmp_path / "copy", ignore=compiled)))
         assert (read_status(copy).state, read_status(copy).leftover) == ("lost", ())
-        stop_run(copy, at_once=True)
+        stop_local_run(copy, at_once=True)
         assert read_status(run).state == "running"
-        assert stop_run(run).state == "stopped"
+        assert stop_local_run(run).state == "stopped"
 
 
 @pytest.mark.whole
@@ -285,7 +285,7 @@ def test_a_lock_that_is_removed_under_a_live_run_is_made_again(run):
         shutil.rmtree(run.path / ".lock")
         wait_until((run.path / ".lock" / "owner").exists)
         assert run_launch_script(run).returncode == 75
-        assert stop_run(run).state == "stopped"
+        assert stop_local_run(run).state == "stopped"
 
 
 @pytest.mark.whole
@@ -299,7 +299,7 @@ def test_what_a_killed_supervisor_left_is_seen_without_its_lock(run, lock_is):
         (run.path / ".lock" / "owner").write_text("garbage")
     refused = run_launch_script(run)
     assert (refused.returncode, b"still train" in refused.stderr) == (75, True)
-    assert stop_run(run).leftover == ()
+    assert stop_local_run(run).leftover == ()
 
 
 def test_an_owner_of_a_later_version_is_believed(run):
@@ -331,7 +331,7 @@ def test_a_stop_while_it_starts_is_heard(run, tmp_path):
     child = subprocess.Popen(["bash", run.launch_script], env=plain_environment(), stdout=subprocess.DEVNULL)
     with child:
         wait_until(lambda: read_status(run).is_live)
-        stop_run(run)
+        stop_local_run(run)
     assert child.returncode == 143
     assert not run.attempt_log(1).exists()
 
@@ -339,5 +339,5 @@ def test_a_stop_while_it_starts_is_heard(run, tmp_path):
 def test_a_suspended_supervisor_is_stopped_as_any(run):
     with training(run) as child:
         child.send_signal(signal.SIGSTOP)
-        assert stop_run(run).state == "stopped"
+        assert stop_local_run(run).state == "stopped"
     assert child.returncode == 143

@@ -14,7 +14,7 @@ from tui_train.base.parse import parse_json_as
 from tui_train.cli.app import cli
 from tui_train.cli.runs import send
 from tui_train.facts.scripts import project_files
-from tui_train.facts.scripts.project_files import file_set_at_path, project_file_set
+from tui_train.facts.scripts.project_files import data_or_model_file_set, project_file_set
 from tui_train.places import project_code
 from tui_train.places.project_code import code_record_files
 from tui_train.places.sent_files import HostToSendTo, find_files_to_send, send_files
@@ -124,23 +124,23 @@ def test_a_repository_that_git_cannot_list_is_said(project, monkeypatch):
 def test_a_home_folder_is_no_data(project, monkeypatch):
     monkeypatch.setenv("HOME", str(project))
     with pytest.raises(BadInput, match="no folder of data"):
-        file_set_at_path(str(project))
+        data_or_model_file_set(str(project))
 
 
 def test_of_a_data_folder_links_are_followed(project):
     (project / "lib" / "again").symlink_to(".")
     (project / "lib" / "data").symlink_to("../env")
     (project / "lib" / "gone").symlink_to("/nowhere")
-    found = file_set_at_path(str(project / "lib"))
+    found = data_or_model_file_set(str(project / "lib"))
     assert names(found) == sorted(["m.py", ODD, "data/pyvenv.cfg"])
     assert dict(found.left_out) == {"gone": "No such file or directory"}
-    assert names(file_set_at_path(str(project / "link"))) == ["link"]
+    assert names(data_or_model_file_set(str(project / "link"))) == ["link"]
 
 
 def test_too_many_files_are_refused(project, monkeypatch):
     monkeypatch.setattr(project_files, "MAX_FILES", 3)
     with pytest.raises(BadInput, match="more than 3 files"):
-        file_set_at_path(str(project / "lib" / ".."))
+        data_or_model_file_set(str(project / "lib" / ".."))
 
 
 def test_a_project_arrives_as_it_is(project, there):

@@ -22,7 +22,7 @@ from tui_train.runs.local_start import restart_difference_text, start_run
 from tui_train.runs.results.resuming import resume_mode
 from tui_train.runs.run_folders import RunFolder
 from tui_train.runs.status import read_status
-from tui_train.runs.stop import stop_run
+from tui_train.runs.stop import stop_local_run
 
 WHOLE = f"""GPU 0: NVIDIA GeForce RTX 3090 (UUID: {UUIDS[0]})
 GPU 1: NVIDIA GeForce RTX 3090 (UUID: {UUIDS[1]})"""
@@ -277,7 +277,7 @@ def test_a_start_waits_as_long_as_it_lives(smi, monkeypatch):
         assert read_status(run).is_live
         assert run.events()[0].event == "run_started"
     finally:
-        stop_run(run, at_once=True)
+        stop_local_run(run, at_once=True)
 
 
 def test_a_start_that_ends_without_a_training_leaves_no_folder(smi):

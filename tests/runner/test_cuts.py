@@ -24,7 +24,7 @@ from tui_train.actions.last_profile import remember_profile_without_secrets
 from tui_train.runs.local_start import start_run
 from tui_train.runs.run_folders import list_runs
 from tui_train.runs.status import read_status
-from tui_train.runs.stop import stop_run
+from tui_train.runs.stop import stop_local_run
 
 pytestmark = pytest.mark.training
 HOW_MANY = int(os.environ.get("TUI_TRAIN_TEST_CUTS", "5"))
@@ -127,7 +127,7 @@ def word():
     yield made
     for run in list_runs():
         with contextlib.suppress(Exception):
-            stop_run(run, at_once=True)
+            stop_local_run(run, at_once=True)
     for pid in pids_with_argument(made):
         os.kill(pid, signal.SIGKILL)
 
@@ -158,7 +158,7 @@ def test_a_run_and_the_terminal_survive_whatever_ends_a_viewer(tmp_path, box, wo
                     finally:
                         terminal.child.close(force=True)
     finally:
-        assert stop_run(run).state == "stopped"
+        assert stop_local_run(run).state == "stopped"
     ticks = [int(line.split()[1]) for line in log.read_text().splitlines() if line.startswith("tick ")]
     assert ticks == [*range(1, len(ticks) + 1)], "lines are lost"
     assert [event.event for event in run.events()].count("attempt_started") == 1
@@ -216,10 +216,10 @@ def test_a_start_that_is_cut_is_a_run_or_nothing(box, word, record_property):
                     if run:
                         before = run.attempt_log(1).stat().st_size
                         wait_until(lambda run=run, before=before: run.attempt_log(1).stat().st_size > before)
-                        assert stop_run(run).state == "stopped"
+                        assert stop_local_run(run).state == "stopped"
                         assert living_run_pids(read_status(run).mark) == ()
                     assert pids_with_argument(word) == []
                 finally:
                     terminal.child.close(force=True)
                     for run in list_runs():
-                        stop_run(run, at_once=True)
+                        stop_local_run(run, at_once=True)

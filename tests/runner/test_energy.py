@@ -20,7 +20,7 @@ from tui_train.runner.gpus import energy
 from tui_train.runner.run_folder import events
 from tui_train.runs.results.result import read_result
 from tui_train.runs.status import read_status
-from tui_train.runs.stop import stop_run
+from tui_train.runs.stop import stop_local_run
 
 CARDS = (gpu(0), gpu(1))
 UUIDS = [card.uuid for card in CARDS]
@@ -99,7 +99,7 @@ def box(tmp_path):
     made = Box(tmp_path)
     yield made
     if made.run:
-        stop_run(made.run)
+        stop_local_run(made.run)
         made.process.wait(60)
         assert made.meters() == []
 
@@ -175,7 +175,7 @@ def test_a_stopped_run_is_metered_to_its_end(box):
     box.begin()
     box.metered()
     box.cards({"energy": "3600"}, {"energy": "3600"})
-    stop_run(box.run)
+    stop_local_run(box.run)
     found = read_result(box.run)
     assert (found.state, found.joules, found.all_metered) == ("stopped", 7.2, True)
 

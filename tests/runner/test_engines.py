@@ -41,7 +41,7 @@ from tui_train.runs.local_start import start_run
 from tui_train.runs.logs.tail import LogTail
 from tui_train.runs.run_folders import RunFolder
 from tui_train.runs.status import read_status
-from tui_train.runs.stop import stop_run
+from tui_train.runs.stop import stop_local_run
 from tui_train.trainers.script import ScriptTrainer
 from tui_train.trainers.trainer import PreparationStep
 
@@ -140,7 +140,7 @@ def test_what_comes_before_is_stopped(tmp_path, engine, containers, monkeypatch)
     prepared_by(monkeypatch, "--seconds=300")
     run = sleeping(tmp_path, engine, "--seconds=0.1")
     start_training(run)
-    stop_run(run)
+    stop_local_run(run)
     assert read_status(run).state == "stopped"
     assert gone(run, containers)
 
@@ -149,7 +149,7 @@ def test_stopping_lets_it_save_and_leaves_nothing(tmp_path, engine, containers):
     run = sleeping(tmp_path, engine, f"--save-on-term={tmp_path}/mine/saved")
     assert len(start_training(run)) >= 3
     assert containers() == [run.events()[1].container]
-    assert stop_run(run).state == "stopped"
+    assert stop_local_run(run).state == "stopped"
     assert (tmp_path / "mine/saved").read_text() == "saved\n"
     assert gone(run, containers)
 
@@ -173,7 +173,7 @@ def test_a_stop_before_it_has_begun(tmp_path, engine, containers):
     run = sleeping(tmp_path, engine)
     start_run(run)
     wait_until(lambda: any(event.event == "attempt_started" for event in run.events()))
-    assert stop_run(run).state == "stopped"
+    assert stop_local_run(run).state == "stopped"
     time.sleep(1)
     assert gone(run, containers)
 
@@ -209,7 +209,7 @@ def test_it_is_stopped_without_its_client(tmp_path, engine, containers):
     start_training(run)
     os.kill(client_of(run), signal.SIGKILL)
     time.sleep(1)
-    assert stop_run(run).state == "stopped"
+    assert stop_local_run(run).state == "stopped"
     assert gone(run, containers)
 
 
@@ -227,7 +227,7 @@ def test_it_is_stopped_without_its_supervisor(tmp_path, engine, containers, clie
     again = subprocess.run(["bash", run.launch_script], capture_output=True, text=True, check=False)
     assert again.returncode == 75
     assert f"{engine} stop {now.container}" in again.stderr
-    assert stop_run(run).leftover == ()
+    assert stop_local_run(run).leftover == ()
     assert (tmp_path / "mine/saved").read_text() == "saved\n"
     assert containers() == []
     assert not living_run_pids(now.mark)

@@ -21,7 +21,7 @@ from tui_train.runs.conflicts import resources_in_use
 from tui_train.runs.follow import follow_snapshots
 from tui_train.runs.local_start import start_run
 from tui_train.runs.status import read_listed_run, read_status
-from tui_train.runs.stop import stop_run
+from tui_train.runs.stop import stop_local_run
 from tui_train.views import plain_text
 
 pytestmark = pytest.mark.training
@@ -81,7 +81,7 @@ def test_a_daemon_that_outlives_a_finished_training_is_named_and_can_be_stopped(
     assert not now.trains_unsupervised
     assert not resources_in_use()
     assert [*follow_snapshots(run, lambda: False)][-1].status == now
-    ended = stop_run(run)
+    ended = stop_local_run(run)
     assert (ended.state, ended.leftover, pids_with_argument(word)) == ("finished", (), [])
     assert plain_text.stop_result_text(ended).startswith("finished; no process")
 
@@ -103,7 +103,7 @@ def test_a_cgroup_shows_what_escaped_a_killed_supervisor(own_cgroup, tmp_path, w
     assert now.state == "lost"
     assert set(pids_with_argument(word)) < set(now.leftover)
     assert now.cgroup
-    ended = stop_run(run, at_once=True)
+    ended = stop_local_run(run, at_once=True)
     assert not pids_with_argument(word)
     assert not Path(now.cgroup).exists()
     assert plain_text.stop_result_text(ended).startswith("lost; no process of it is left")
@@ -120,7 +120,7 @@ def test_without_a_cgroup_nothing_is_claimed_of_what_cannot_be_seen(tmp_path, wo
     lost(run, word)
     escaped = set(pids_with_argument(word))
     assert not escaped & set(read_status(run).leftover)
-    ended = stop_run(run, at_once=True)
+    ended = stop_local_run(run, at_once=True)
     assert escaped == set(pids_with_argument(word))
     assert "is left" not in plain_text.stop_result_text(ended)
     assert plain_text.stop_result_text(ended).startswith("lost; ")
@@ -132,7 +132,7 @@ def test_the_cgroup_of_a_run_is_gone_with_it(own_cgroup, tmp_path, word):
     wait_until(lambda: pids_with_argument(word))
     folder = wait_until(lambda: read_status(run).cgroup)
     assert set(pids_with_argument(word)) < cgroup.cgroup_member_pids(folder, read_status(run).mark)
-    assert plain_text.stop_result_text(stop_run(run, at_once=True)).startswith("stopped; no process")
+    assert plain_text.stop_result_text(stop_local_run(run, at_once=True)).startswith("stopped; no process")
     assert not Path(folder).exists()
 
 
@@ -180,7 +180,7 @@ def test_the_run_screen_follows_what_a_killed_supervisor_left(tmp_path, word):
         assert "s ends" in shown
         assert shown.startswith("●")
     finally:
-        stop_run(run, at_once=True)
+        stop_local_run(run, at_once=True)
     watching.join(30)
     assert not watching.is_alive()
     # It went on: the time that it shows did.
@@ -217,7 +217,7 @@ def test_processes_that_a_folder_of_another_user_names_are_not_ended(foreign, tm
     if foreign:
         os.chown(run.path, 65534, 65534)
     assert (read_status(run).leftover == ()) == foreign
-    stop_run(run)
+    stop_local_run(run)
     assert (pids_with_argument(word) == [pid]) == foreign
 
 
@@ -227,5 +227,5 @@ def test_a_run_that_left_a_process_can_be_started_again(tmp_path, word):
     for count in (1, 2):
         subprocess.run(["bash", run.launch_script], check=True, stdout=subprocess.DEVNULL)
         assert (read_status(run).state, len(pids_with_argument(word))) == ("finished", count)
-    ended = stop_run(run)
+    ended = stop_local_run(run)
     assert ended.has_surely_ended == bool(ended.cgroup)

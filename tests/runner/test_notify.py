@@ -19,7 +19,7 @@ from tui_train.runner import notify
 from tui_train.runs import archive
 from tui_train.runs.local_start import start_run
 from tui_train.runs.status import read_status
-from tui_train.runs.stop import stop_run
+from tui_train.runs.stop import stop_local_run
 
 pytestmark = pytest.mark.training
 
@@ -76,7 +76,7 @@ def test_a_run_that_nobody_watches_tells_when_it_is_stopped(tmp_path, server):
     run = run_of(tmp_path, "--seconds=600", webhook=private(tmp_path, address_of(server)))
     start_run(run)
     wait_until(lambda: read_status(run).is_live and read_status(run).attempts, 60)
-    assert stop_run(run).state == "stopped"
+    assert stop_local_run(run).state == "stopped"
     wait_until(lambda: server.got, 60)
     assert (server.got[0]["run"], server.got[0]["state"]) == ("my-run", "stopped")
     assert server.got[0]["text"] == server.got[0]["content"] == "my-run stopped"

@@ -25,7 +25,7 @@ from tui_train.profile import store
 from tui_train.runs.local_start import start_run
 from tui_train.runs.run_folders import list_runs
 from tui_train.runs.status import read_status
-from tui_train.runs.stop import stop_run
+from tui_train.runs.stop import stop_local_run
 
 pytestmark = pytest.mark.training
 HOW_MANY = int(os.environ.get("TUI_TRAIN_TEST_RACES", "6"))
@@ -80,7 +80,7 @@ def together(tmp_path):
 
     yield carry_out
     for run in list_runs():
-        stop_run(run, at_once=True)
+        stop_local_run(run, at_once=True)
 
 
 def alone(run):
@@ -118,7 +118,7 @@ def of_one_output(together, chance, number):
     live = [run for run in made if read_status(run).is_live]
     assert len(live) == 1
     alone(live[0])
-    stop_run(live[0], at_once=True)
+    stop_local_run(live[0], at_once=True)
 
 
 def of_one_profile(together, chance, number):
@@ -133,7 +133,7 @@ def of_one_profile(together, chance, number):
     for run in made:
         alone(run)
     for run in made:
-        stop_run(run, at_once=True)
+        stop_local_run(run, at_once=True)
 
 
 def of_one_run(together, chance, number):
@@ -154,7 +154,7 @@ def of_one_run(together, chance, number):
     if scripts:
         wait_until(lambda: sum(script.poll() is None for script in scripts) == 1 - winners, 60)
     alone(run)
-    stop_run(run, at_once=True)
+    stop_local_run(run, at_once=True)
     for script in scripts:
         script.wait(60)
 
@@ -171,7 +171,7 @@ def of_a_stop_and_the_end(together, chance, number):
 
     def end(at_once):
         try:
-            stop_run(run, at_once=at_once)
+            stop_local_run(run, at_once=at_once)
         except TuiTrainError as error:
             errors.append(error)
 

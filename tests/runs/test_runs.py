@@ -43,7 +43,7 @@ from tui_train.runs.follow import follow_lines, follow_snapshots, wait_for_end
 from tui_train.runs.local_start import start_run
 from tui_train.runs.run_folders import RunFolder
 from tui_train.runs.status import read_status
-from tui_train.runs.stop import stop_run
+from tui_train.runs.stop import stop_local_run
 
 ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount, or be another user")
 
@@ -241,7 +241,7 @@ def test_children_that_went_apart_are_asked_too(made, tmp_path):
     run = made("--children-apart=1", f"--children-save={tmp_path / 'saved'}")
     start_run(run)
     wait_until(lambda: newest_attempt_log(run).count(b"tick 1\n") == 2)
-    assert stop_run(run).state == "stopped"
+    assert stop_local_run(run).state == "stopped"
     assert (tmp_path / "saved").read_text() == "saved\n"
     assert gone(run)
 
@@ -328,7 +328,7 @@ def test_stopping_the_run_of_another_user_is_refused():
             os.setgid(65534)
             os.setuid(65534)
             try:
-                stop_run(run)
+                stop_local_run(run)
             except Unavailable as error:
                 os.write(writer, error.message.encode())
             finally:
@@ -337,7 +337,7 @@ def test_stopping_the_run_of_another_user_is_refused():
         os.waitpid(child, 0)
         assert "another user" in os.read(reader, 1000).decode()
         assert read_status(run).state == "running"
-        assert stop_run(run).state == "stopped"
+        assert stop_local_run(run).state == "stopped"
 
 
 # ---- what is left of a run whose launch.sh is gone
@@ -350,7 +350,7 @@ def test_without_its_launch_script_it_is_lost_and_what_is_left_may_save(made, tm
     now = wait_until(lambda: read_status(run).state == "lost" and read_status(run))
     assert set(before) <= set(now.leftover)
     assert not now.is_live
-    assert stop_run(run).leftover == ()
+    assert stop_local_run(run).leftover == ()
     assert read_status(run).state == "lost"
     assert not living_run_pids(now.mark)
     assert (tmp_path / "saved").read_text() == "saved\n"
@@ -362,7 +362,7 @@ def test_what_is_left_and_does_not_listen_is_killed(made, monkeypatch):
     start_training(run)
     os.kill(read_status(run).pid, signal.SIGKILL)
     assert wait_until(lambda: read_status(run).leftover)
-    assert stop_run(run).leftover == ()
+    assert stop_local_run(run).leftover == ()
 
 
 def told(run, **changes):
@@ -391,7 +391,7 @@ def test_a_number_alone_is_no_process(made):
         assert (read_status(run).state, read_status(run).pid) == ("running", pid), "the lock names it as well"
         run.events_file.write_text(before)
     assert read_status(run).pid == pid
-    assert stop_run(run).state == "stopped"
+    assert stop_local_run(run).state == "stopped"
 
 
 # ---- one start at a time
@@ -426,7 +426,7 @@ def test_the_lock_of_a_zombie_is_taken_over(made):
         running_training(run)
         process.send_signal(signal.SIGKILL)
         wait_until(lambda: Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z")
-        stop_run(run)
+        stop_local_run(run)
         (run.path / "profile.toml").touch()
         again = subprocess.Popen(["bash", run.launch_script], env=plain_environment(), stdout=subprocess.DEVNULL)
         with again:
@@ -462,7 +462,7 @@ def test_of_many_starts_at_once_one_wins(made, stale):
         for _ in range(6)
     ]
     wait_until(lambda: [process.poll() for process in several].count(75) == 5, 60)
-    assert stop_run(run).state == "stopped"
+    assert stop_local_run(run).state == "stopped"
     assert sorted(process.wait(30) for process in several) == [*[75] * 5, 143]
     assert events(run).count("run_started") == 1
 
@@ -632,7 +632,7 @@ def test_a_training_that_writes_over_its_mark_is_ended_all_the_same(made, monkey
     if killed:
         os.kill(now.pid, signal.SIGKILL)
         wait_until(lambda: read_status(run).state == "lost")
-    stop_run(run)
+    stop_local_run(run)
     assert living_run_pids(now.mark, now.leader) == ()
     assert process_start_ticks(now.leader) is None
 
@@ -648,12 +648,12 @@ def test_nothing_is_started_beside_what_an_earlier_start_left(made):
     done = run_launch_script(run)
     assert done.returncode == 75
     assert str(left[0]) in done.stderr.decode()
-    stop_run(run)
+    stop_local_run(run)
 
 
 def test_a_torn_line_does_not_swallow_the_next_start_and_what_does_not_run_can_be_stopped(made):
     run = made("--seconds=0.1")
-    assert stop_run(run).state == "new"
+    assert stop_local_run(run).state == "new"
     run.events_file.write_text('{"time":1.0,"event":"run_st')
     assert run_launch_script(run).returncode == 0
-    assert stop_run(run).state == read_status(run).state == "finished"
+    assert stop_local_run(run).state == read_status(run).state == "finished"

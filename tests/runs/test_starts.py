@@ -22,7 +22,7 @@ from tui_train.runs.interrupts import Interrupts, defer_ctrl_c
 from tui_train.runs.local_start import start_run
 from tui_train.runs.run_folders import list_runs
 from tui_train.runs.status import read_status
-from tui_train.runs.stop import stop_run
+from tui_train.runs.stop import stop_local_run
 
 pytestmark = pytest.mark.training
 
@@ -38,7 +38,7 @@ def word(tmp_path):
     (tmp_path / "sleeper.toml").write_text(store.profile_to_toml(sleeper_profile("--seconds=600", word)))
     yield word
     for run in list_runs():
-        stop_run(run, at_once=True)
+        stop_local_run(run, at_once=True)
 
 
 def command(folder, *options, verb="run"):

@@ -19,7 +19,7 @@ from tui_train.base.errors import TuiTrainError
 from tui_train.plan.run_files import RUNNER_ZIP_FILE_NAME
 from tui_train.runs.local_start import start_run
 from tui_train.runs.status import read_status
-from tui_train.runs.stop import stop_run
+from tui_train.runs.stop import stop_local_run
 
 pytestmark = pytest.mark.training
 HOW_MANY = int(os.environ.get("TUI_TRAIN_TEST_STOPS", "4"))
@@ -65,7 +65,7 @@ class Stopping:
         time.sleep(delay)
         if who == "here":
             with contextlib.suppress(TuiTrainError):
-                self.ended.append(stop_run(self.run).state)
+                self.ended.append(stop_local_run(self.run).state)
         elif who == "supervisor":
             words = [sys.executable, str(self.run.path / RUNNER_ZIP_FILE_NAME), "stop"]
             subprocess.run(words, capture_output=True, check=False)
@@ -86,7 +86,7 @@ class Stopping:
                 thread.start()
             if self.at_once is not None:
                 time.sleep(self.at_once)
-                assert stop_run(self.run, at_once=True).state == "stopped"
+                assert stop_local_run(self.run, at_once=True).state == "stopped"
             for thread in stops:
                 thread.join()
             wait_until(lambda: not read_status(self.run).is_live, 90)

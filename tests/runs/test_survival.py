@@ -11,7 +11,7 @@ from support import export_run, facts, living_run_pids, pids_with_argument, slee
 
 from tui_train.runs.local_start import start_run
 from tui_train.runs.status import read_status
-from tui_train.runs.stop import stop_run
+from tui_train.runs.stop import stop_local_run
 
 pytestmark = pytest.mark.training
 
@@ -45,7 +45,7 @@ def test_a_stop_leaves_no_process(tmp_path, monkeypatch, number):
         # Those that went apart do not carry the word, which the sleeper does not hand on.
         before = {*pids_with_argument(word), *living_run_pids(read_status(run).mark, read_status(run).leader)}
         assert len(before) >= ranks + apart
-        now = stop_run(run)
+        now = stop_local_run(run)
         assert (now.state, now.leftover) == ("stopped", ())
         assert pids_with_argument(word) == []
         assert not [

@@ -25,7 +25,7 @@ from tui_train.runs import folders, incomplete_runs, run_folders
 from tui_train.runs.local_start import start_run
 from tui_train.runs.remote_run import RunLocation, write_run_location
 from tui_train.runs.status import read_status
-from tui_train.runs.stop import stop_run
+from tui_train.runs.stop import stop_local_run
 
 ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount")
 COMMAND = [sys.executable, "-m", "tui_train"]
@@ -45,7 +45,7 @@ def live():
     run = create_run(sleeper_profile("--seconds=100", name="live"))
     start_run(run)
     yield run
-    stop_run(run, at_once=True)
+    stop_local_run(run, at_once=True)
 
 
 def said(*words, **more):

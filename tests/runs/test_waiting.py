@@ -43,7 +43,7 @@ from tui_train.runs.conflicts import resources_in_use
 from tui_train.runs.follow import follow_lines
 from tui_train.runs.local_start import StartOptions, start_run, unfinished_wait_mode
 from tui_train.runs.status import read_listed_run, read_status, training_seconds, waiting_or_end_reason
-from tui_train.runs.stop import stop_run
+from tui_train.runs.stop import stop_local_run
 from tui_train.views.plain_text import finding_text, listed_run_row
 from tui_train.views.run_digest import DigestCache, run_outcome_text
 
@@ -64,7 +64,7 @@ def made():
     yield make
     for run in run_folders.list_runs():
         if read_status(run).is_live:
-            stop_run(run, at_once=True)
+            stop_local_run(run, at_once=True)
 
 
 def waits(run):
@@ -104,7 +104,7 @@ def test_waiting_runs_are_listed_moved_stopped_and_wait_again(made):
     with pytest.raises(BadInput, match="does not wait"):
         move_run(trains.name, to_front=True)
 
-    stopped = stop_run(third)
+    stopped = stop_local_run(third)
     assert (stopped.state, stopped.exit_code, stopped.never_had_turn) == ("stopped", 143, True)
     assert listed_order() == [second.name]
     assert waiting_or_end_reason(third, read_status(third)) == "while it waited"
@@ -112,7 +112,7 @@ def test_waiting_runs_are_listed_moved_stopped_and_wait_again(made):
     tui_resume = CliRunner().invoke(cli, ["resume", third.name, "--detach"])
     assert "starts as soon as its GPUs or CPU cores are free" in tui_resume.output
     assert waits(third).state == "waiting"
-    stop_run(trains, at_once=True)
+    stop_local_run(trains, at_once=True)
     wait_until(lambda: read_status(second).attempts, 60)
     assert read_status(second).state == "running"
     assert unfinished_wait_mode(second) == ""

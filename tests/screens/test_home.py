@@ -61,7 +61,7 @@ from tui_train.runs import folders, run_folders
 from tui_train.runs.local_start import start_run
 from tui_train.runs.run_folders import RunFolder
 from tui_train.runs.status import read_status
-from tui_train.runs.stop import stop_run
+from tui_train.runs.stop import stop_local_run
 from tui_train.views.run_digest import DigestCache, relative_date_text, remaining_time_text
 from tui_train.wizard import make_wizard
 
@@ -95,7 +95,7 @@ def run_of(tmp_path: Path) -> Iterator[Callable[..., RunFolder]]:
     yield make
     for run in run_folders.list_runs():
         if read_status(run).is_live:
-            stop_run(run, at_once=True)
+            stop_local_run(run, at_once=True)
 
 
 @pytest.fixture(autouse=True)

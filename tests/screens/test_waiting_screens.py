@@ -24,7 +24,7 @@ from tui_train.profile import store
 from tui_train.runner.queue.listing import list_waiting_starts
 from tui_train.runs import run_folders
 from tui_train.runs.status import read_status
-from tui_train.runs.stop import stop_run
+from tui_train.runs.stop import stop_local_run
 from tui_train.views.run_outline import queue_position_text, read_run_outline
 from tui_train.wizard import make_wizard
 
@@ -71,7 +71,7 @@ async def test_w_on_preview_waits_for_gpus_that_others_use(machine, monkeypatch)
         await pilot.press("w")
         await wait_for_text(pilot, "○ waiting", "next to start")
         (run,) = run_folders.list_runs()
-        assert stop_run(run).state == "stopped"
+        assert stop_local_run(run).state == "stopped"
         wait_until(lambda: read_status(run).never_had_turn)
 
 

@@ -17,7 +17,7 @@ from tui_train.runs.logs.tail import LogTail
 from tui_train.runs.results.result import read_result
 from tui_train.runs.run_folders import RunFolder
 from tui_train.runs.status import read_status
-from tui_train.runs.stop import stop_run
+from tui_train.runs.stop import stop_local_run
 
 pytestmark = pytest.mark.training
 
@@ -86,7 +86,7 @@ def test_a_stop_saves_where_the_hf_trainer_was(tmp_path):
     )
     start_run(run)
     wait_until(lambda: "{'loss'" in attempt_log_text(run, 1), 120)
-    assert stop_run(run).state == "stopped"
+    assert stop_local_run(run).state == "stopped"
     (saved,) = (run.path / "output").glob("checkpoint-*")
     state = json.loads((saved / "trainer_state.json").read_text())
     assert state["global_step"] == int(saved.name.removeprefix("checkpoint-")) > 0

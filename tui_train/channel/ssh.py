@@ -36,7 +36,7 @@ def require_host_name(host: str) -> None:
 def ssh_command_prefix(host: str) -> list[str]:
     """Return the words that begin a command on a host; BadInput where it is no host name."""
     require_host_name(host)
-    sharing = _user_connection_options(host) or _connection_sharing_options(_CONNECTION_KEPT_SECONDS)
+    sharing = _options_to_share_user_connection(host) or _connection_sharing_options(_CONNECTION_KEPT_SECONDS)
     options = (*SSH_OPTIONS, "ServerAliveCountMax=3", *sharing)
     return ["ssh", "-T", *(word for option in options for word in ("-o", option)), "--", host]
 
@@ -64,7 +64,7 @@ def log_in(host: str) -> int:
         signal.signal(signal.SIGINT, earlier)
 
 
-def _user_connection_options(host: str) -> tuple[str, ...]:
+def _options_to_share_user_connection(host: str) -> tuple[str, ...]:
     """Return the options that use the user's own connection to a host; none where he has none that answers."""
     option = f"ControlPath={_user_connection_socket(host)}"
     answers = option != "ControlPath=" and b"Master running" in _local_ssh_answer(

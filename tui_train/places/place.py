@@ -60,7 +60,7 @@ from tui_train.runs.remote_run import (
 from tui_train.runs.run_folders import RunFolder
 from tui_train.runs.slurm_job import read_queued_job, slurm_host_text
 from tui_train.runs.status import read_status
-from tui_train.runs.stop import stop_run
+from tui_train.runs.stop import stop_local_run
 
 # Seconds in which the log of a run that was stopped comes along.
 _MAX_LAST_LOG_SECONDS = 10.0
@@ -222,7 +222,7 @@ class Place(Struct, frozen=True):
         """End a run and every process of it, and return its state."""
         self._require_startable()
         if not self.name:
-            return stop_run(run, at_once=at_once)
+            return stop_local_run(run, at_once=at_once)
         grace = read_status(run).grace
         with _adding_last_known_state(run):
             there = read_run_location(run.path)

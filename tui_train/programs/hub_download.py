@@ -184,7 +184,7 @@ def is_final_error(error: BaseException) -> bool:
     return bool(names.intersection(_FINAL_ERROR_NAMES)) or isinstance(error, (ImportError, TypeError, AttributeError))
 
 
-def error_reason(error: Exception, model: str) -> str:
+def python_error_text(error: Exception, model: str) -> str:
     """Return an error as Python shows it; of a model that is not there the library speaks of a user's password."""
     kind = f"{type(error).__module__}.{type(error).__qualname__}"
     if type(error).__name__ == "RepositoryNotFoundError":
@@ -204,7 +204,7 @@ def main(model: str, done_file: Path, revision: str = "") -> int:
         try:
             download_missing_files(model, revision, done_file)
         except Exception as error:  # noqa: BLE001  # whatever it is, the last line of the log is to say it
-            reason = error_reason(error, model)
+            reason = python_error_text(error, model)
             if is_final_error(error) or attempt == _MAX_DOWNLOAD_TRIES:
                 print(reason, file=sys.stderr, flush=True)
                 if not is_final_error(error):

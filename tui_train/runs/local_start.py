@@ -27,7 +27,7 @@ from tui_train.runs.interrupts import NO_INTERRUPTS, Interrupts
 from tui_train.runs.results.resuming import resume_mode, resume_or_restart_remedy
 from tui_train.runs.run_folders import RunFolder
 from tui_train.runs.status import read_status
-from tui_train.runs.stop import stop_run
+from tui_train.runs.stop import stop_local_run
 
 WhenFree = Literal["", "chosen", "any"]
 """GPUs for which a start waits: the chosen ones, or any of their kind; empty: it does not wait."""
@@ -203,9 +203,9 @@ def _stop_started_run(run: RunFolder, interrupts: Interrupts) -> str:
             raise _SignalReceived
 
     try:
-        return stop_run(run, while_waiting=waiting, at_once=interrupts.again).state
+        return stop_local_run(run, while_waiting=waiting, at_once=interrupts.again).state
     except _SignalReceived:
-        return stop_run(run, at_once=True).state
+        return stop_local_run(run, at_once=True).state
 
 
 class _SignalReceived(Exception):

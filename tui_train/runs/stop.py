@@ -19,7 +19,9 @@ _MAX_MEMORY_RELEASE_SECONDS = 5.0
 _MAX_UNANSWERED_MEMORY_QUERIES = 2
 
 
-def stop_run(run: RunFolder, *, while_waiting: Callable[[], None] = lambda: None, at_once: bool = False) -> RunStatus:
+def stop_local_run(
+    run: RunFolder, *, while_waiting: Callable[[], None] = lambda: None, at_once: bool = False
+) -> RunStatus:
     """Stop a run with all its processes, and return its state; `while_waiting` is called while that takes time.
 
     It gets its grace period to save, which a second stop joins; with `at_once` it does not.

@@ -21,7 +21,7 @@ from tui_train.runs.local_start import start_run
 from tui_train.runs.logs.tail import LogTail
 from tui_train.runs.run_folders import RunFolder
 from tui_train.runs.status import read_status
-from tui_train.runs.stop import stop_run
+from tui_train.runs.stop import stop_local_run
 
 # The first steps are slower: kernels are chosen, the allocator takes its blocks.
 _UNTIMED_FIRST_STEPS = 2
@@ -98,7 +98,7 @@ def run_trial(
         now = read_status(run)
     finally:
         memory.end()
-        stop_run(run, at_once=True)
+        stop_local_run(run, at_once=True)
         # The model of a trial is useless.
         for output in run.path.glob("output*"):
             shutil.rmtree(output, ignore_errors=True)

@@ -44,7 +44,7 @@ def env_create(  # noqa: PLR0913 - one for each option
 
 
 @cli.group("nemo")
-def nemo_group() -> None:
+def nemo_files_group() -> None:
     """Data and models for NeMo: text to .bin files, Hugging Face folders to NeMo checkpoints and back."""
 
 
@@ -53,7 +53,7 @@ _PYTHON_OPTION = click.option(
 )
 
 
-@nemo_group.command(
+@nemo_files_group.command(
     "prepare",
     reads="FILES, the tokenizer",
     writes="PREFIX_train.bin, PREFIX_train.idx and those of other splits",
@@ -102,7 +102,7 @@ def nemo_prepare(  # noqa: PLR0913, PLR0917 - one for each option
     nemo.prepare_data_and_report(data, python, force=force)
 
 
-@nemo_group.command("import", reads="the folder", writes="OUT, which has to be new")
+@nemo_files_group.command("import", reads="the folder", writes="OUT, which has to be new")
 @click.argument("folder", type=PATH_PARAMETER_TYPE)
 @click.argument("out", type=PATH_PARAMETER_TYPE)
 @_PYTHON_OPTION
@@ -113,7 +113,7 @@ def nemo_import(folder: Path, out: Path, python: str) -> None:
     nemo.convert_model_and_report("import", nemo.absolute_path(folder), nemo.absolute_path(out), python)
 
 
-@nemo_group.command("export", reads="the checkpoint", writes="OUT, which has to be new")
+@nemo_files_group.command("export", reads="the checkpoint", writes="OUT, which has to be new")
 @click.argument("checkpoint", type=PATH_PARAMETER_TYPE)
 @click.argument("out", type=PATH_PARAMETER_TYPE)
 @_PYTHON_OPTION

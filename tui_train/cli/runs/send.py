@@ -11,7 +11,12 @@ from tui_train.cli import answers
 from tui_train.cli.plans.plans import apply_edits, load_profile
 from tui_train.cli.printing import clear_progress_line, print_progress
 from tui_train.facts.data.image_files import image_files_of_data
-from tui_train.facts.scripts.project_files import FileSet, file_set_at_path, file_sets_of_single_files, project_file_set
+from tui_train.facts.scripts.project_files import (
+    FileSet,
+    data_or_model_file_set,
+    file_sets_of_single_files,
+    project_file_set,
+)
 from tui_train.places.sent_files import FilesToSend, HostToSendTo, find_files_to_send, send_files
 from tui_train.profile import hosts
 from tui_train.profile.types import Profile
@@ -77,7 +82,7 @@ def _file_sets(profile: Profile) -> list[FileSet]:
         file_sets.append(project_file_set(trainer.script, trainer.working_directory, own_paths))
     sent = {f"{file_set.folder}/{file.name}" for file_set in file_sets for file in file_set.files}
     others = [path for path in existing if path not in sent and path != trainer.script]
-    file_sets += (file_set_at_path(path) for path in others if not any(_is_below(path, at) for at in others))
+    file_sets += (data_or_model_file_set(path) for path in others if not any(_is_below(path, at) for at in others))
     if trainer_of(profile).requires_user_data:
         # Rows that name images are of no use without them.
         named = image_files_of_data(

@@ -64,7 +64,7 @@ def read_model_folder(path: str) -> ModelFolder:
         # Its files do not have what is trained: one element of them is not one weight.
         return ModelFolder(shape, max_tokens=max_tokens)
     try:
-        names = _weight_file_names(Path(path))
+        names = _expected_safetensors_names(Path(path))
         elements, layers = _count_weights_and_list_layers(Path(path), names)
     except DamagedWeightsError as error:
         damaged = visible(str(error)[:200])
@@ -85,7 +85,7 @@ def _missing_weight_files_text(path: Path, names: Collection[str]) -> str:
     return visible(f"{missing[0]} is missing ({len(missing)} of {len(names)} files are)")
 
 
-def _weight_file_names(path: Path) -> list[str]:
+def _expected_safetensors_names(path: Path) -> list[str]:
     """Return the safetensors of a model in this folder, by its index if there is one; ValueError for a bad one."""
     index = path / "model.safetensors.index.json"
     names = [_SINGLE_WEIGHT_FILE]

@@ -78,7 +78,7 @@ def project_file_set(
     return _file_set(folder, tracked, untracked, [], is_git=True)
 
 
-def file_set_at_path(path: str) -> FileSet:
+def data_or_model_file_set(path: str) -> FileSet:
     """Return a file, or all files of a folder, that a profile names; links are followed."""
     names: Iterator[str]
     if _holds_several_projects(path):

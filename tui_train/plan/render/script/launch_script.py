@@ -25,7 +25,7 @@ _MAX_PACKED_LINE_WIDTH = 100
 def render_launch_script(plan: Plan, outside_files: str = "") -> str:
     """Return the text of launch.sh; `outside_files` are those that its folder does not have, in words."""
     merged = merge_attempts(plan)
-    settings, body = _settings_and_command_body_lines(plan, merged)
+    settings, body = _environment_settings_and_choose_lines(plan, merged)
     lines = [
         *script_head.head_comment_lines(plan, outside_files),
         *script_head.folder_python_and_machine_lines(plan),
@@ -41,7 +41,9 @@ def render_launch_script(plan: Plan, outside_files: str = "") -> str:
     return "\n".join(lines) + "\n"
 
 
-def _settings_and_command_body_lines(plan: Plan, merged: MergedAttempts) -> tuple[tuple[ScriptLine, ...], list[str]]:
+def _environment_settings_and_choose_lines(
+    plan: Plan, merged: MergedAttempts
+) -> tuple[tuple[ScriptLine, ...], list[str]]:
     """Return the settings, and the lines that set folder, settings and command."""
     settings, command, folder = merged.settings, merged.command, quoted_word(merged.folder)
     if plan.container:
@@ -64,7 +66,7 @@ def _preparation_function_lines(plan: Plan) -> list[str]:
     for preparation in plan.preparations:
         alone = Attempt(rung="", title="", batch="", command=preparation.command)
         merged = merge_attempts(msgspec.structs.replace(plan, attempts=(alone,)))
-        _, body = _settings_and_command_body_lines(plan, merged)
+        _, body = _environment_settings_and_choose_lines(plan, merged)
         lines += [f"prepare_{preparation.name}() {{ # {visible(preparation.why)}", *body, "}", ""]
     return lines
 
