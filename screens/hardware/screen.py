@@ -104,7 +104,7 @@ Without an NVIDIA GPU everything still works, on the CPU. With GPUs, the CPU tra
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("s", "pick_next_card_set", "Next set"),
         Binding("l", "log_in", "Log in"),
-        Binding("h", "choose_machine", "Other machine"),
+        Binding("h", "choose_machine", "Machines"),
         Binding("f3", "choose_value", "Values"),
         Binding("r", "app.refresh_facts", "Look again"),
     ]
