@@ -48,6 +48,16 @@ NAMED = [
     ("start.sh: line 4: srun: command not found", "command_not_found", ("no srun here", "without Slurm")),
     ("start.sh: line 4: ninja: command not found", "command_not_found", ("ninja", "its absolute path")),
     ("sbatch: fatal: Could not establish a configuration source", "slurm_controller", ("SLURM_CONF",)),
+    ("/.singularity.d/actions/exec: 9: exec: --nv: not found", "command_not_found", ("The option --nv", "before")),
+    ("train.py: error: argument --lr: invalid float value: '1e-3x'", "user_args", ("--lr", "1e-3x", "does not take")),
+    (("train.py: error: argument --optim: invalid choice: 'adam' (choose from 'sgd', 'adamw')"), "user_args",
+     ("--optim", "choose from 'sgd', 'adamw'")),
+    ("Error: Invalid value for '--epochs': 'three' is not a valid integer.", "user_args", ("--epochs", "'three'")),
+    ("ValueError: optimizer got an empty parameter list", "no_trainable_grad", ("no parameters", "nn.ModuleList")),
+    (("TypeError: default_collate: batch must contain tensors, numpy arrays, numbers, dicts or lists; found <class "
+     "'NoneType'>"), "collate_shape", ("None stands", "leave such rows out")),
+    (("RuntimeError: element 0 of tensors does not require grad and does not have a grad_fn"), "no_trainable_grad",
+     ("adapter", "argmax")),
     (('  File "/env/lib/python3.10/site-packages/triton/compiler.py", line 1169, in _build\n    ret = check_call(cmd)\n'
       "subprocess.CalledProcessError: Command '['/usr/bin/gcc', 'main.c']' returned non-zero exit status 1."),
      "triton_compile", ("python3-dev",)),
