@@ -12,6 +12,7 @@ from .containers import container
 from .gpus import energy
 from .machines import node_network
 from .run_folder import checkpoints, lock
+from .run_folder.events import event_times
 from .run_folder.start import RunStart, print_message, record_event
 from .run_folder.supervisor_plan import log_reading_options
 from .system import cgroup, other_programs
@@ -72,6 +73,8 @@ def run_attempt(start: RunStart, position: int, number: int, log: str) -> Attemp
     name = container.container_name(start.planned.engine, start.mark, number)
     # A container is in a cgroup that its engine makes.
     cgroup_path = "" if name else cgroup.make_cgroup_for_attempt(start.mark, number)
+    # A short training has written files before its start is on record.
+    times = event_times()
     try:
         leader = start.transport.start(
             _attempt_command(start, position, log, resumed_from, name)._replace(cgroup=cgroup_path)
@@ -91,6 +94,7 @@ def run_attempt(start: RunStart, position: int, number: int, log: str) -> Attemp
     record_event(
         start,
         "attempt_started",
+        **times,
         attempt=number,
         position=position,
         leader=leader.pid,

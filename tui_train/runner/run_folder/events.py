@@ -153,7 +153,7 @@ class Journal:
 
     def append(self, event: str, **details: object) -> None:
         """Add a line; OSError where even the last reserve does not suffice."""
-        values = {"time": time.time(), "uptime": time.clock_gettime(time.CLOCK_BOOTTIME), "event": event, **details}
+        values = {**event_times(), "event": event, **details}
         line = json.dumps(values, separators=(",", ":")).encode() + b"\n"
         try:
             self._append_line(line)
@@ -173,6 +173,11 @@ class Journal:
                 raise OSError("the line was not written whole")
         finally:
             os.close(descriptor)
+
+
+def event_times() -> dict[str, float]:
+    """Return the times that an event of now has, in seconds: since 1970, and since boot."""
+    return {"time": time.time(), "uptime": time.clock_gettime(time.CLOCK_BOOTTIME)}
 
 
 def seconds_between_events(begin: JournalEvent, end: JournalEvent) -> float:
