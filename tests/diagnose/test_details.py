@@ -47,6 +47,11 @@ NAMED = [
      "complete"), "collective_timeout", ("30 min", "1800 s")),
     ("start.sh: line 4: srun: command not found", "command_not_found", ("no srun here", "without Slurm")),
     ("start.sh: line 4: ninja: command not found", "command_not_found", ("ninja", "its absolute path")),
+    # Where the script lies, and what it is called, is not what was not found.
+    ("train.sbatch: line 9: torchrun: command not found", "command_not_found", ("command torchrun is not",)),
+    ("/home/ann/srun/start.sh: line 9: ninja: command not found", "command_not_found", ("command ninja is not",)),
+    ("FileNotFoundError: [Errno 2] No such file or directory: 'srun'", "command_not_found", ("no srun here",)),
+    ("slurmstepd: error: execve(): srun: No such file or directory", "command_not_found", ("no srun here",)),
     ("sbatch: fatal: Could not establish a configuration source", "slurm_controller", ("SLURM_CONF",)),
     ("/.singularity.d/actions/exec: 9: exec: --nv: not found", "command_not_found", ("The option --nv", "before")),
     ("train.py: error: argument --lr: invalid float value: '1e-3x'", "user_args", ("--lr", "1e-3x", "does not take")),
