@@ -136,8 +136,9 @@ Those that change the result are picked only after a question, the others keep i
 
     @property
     def keys_named_in_texts(self) -> tuple[str, ...]:
-        """F3 stands in the title of Memory, where there is something to estimate."""
-        return ("f3",) if self._prediction and self._prediction.estimate else ()
+        """F3 stands in the title of Memory, where there is something to estimate, or sizes to fetch for that."""
+        estimates = self._prediction is not None and self._prediction.estimate is not None
+        return ("f3",) if estimates or self._model_with_fetchable_config else ()
 
     @property
     def footer_text_by_key(self) -> Mapping[str, str]:

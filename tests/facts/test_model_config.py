@@ -154,4 +154,4 @@ async def test_f3_asks_and_fetches(hub, machine):
         await press_keys("f3", "enter")(pilot)
         await wait_for_workers(pilot)
         assert re.search(r"needs .* ±\d+ % of .* GiB free", screen_text(pilot))
-        assert "F3 Estimate" in screen_text(pilot)
+        assert "F3 Second estimate" in screen_text(pilot)

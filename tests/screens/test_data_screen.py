@@ -27,7 +27,7 @@ from support import facts, gpu, profile, sample
 from textual.pilot import Pilot
 from tui_train.screens.data.data_lines import data_summary_lines, image_lines
 from tui_train.screens.install.installation import Installation
-from tui_train.screens.messages import OpenStep, ValueChosen
+from tui_train.screens.messages import GoToStep, OpenStep, ValueChosen
 
 from tui_train.actions.last_profile import remember_profile_without_secrets
 from tui_train.facts.data import data_cache
@@ -368,6 +368,24 @@ async def test_where_a_name_is_typed_a_python_can_be_installed_and_named(tmp_pat
         await wait_for_text(pilot, "✗ no model is chosen", "F2 Install TRL (3 GB)")
         await press(pilot, "f4")
         await wait_for_text(pilot, "Path of the Python that trains")
+
+
+async def test_elsewhere_the_step_is_named_on_which_f4_names_a_python(tmp_path, tuner):
+    tuner(packages={})
+    last_values("m", chats(tmp_path))
+    async with on_backend() as pilot:
+        assert "F4 names a Python that has it." in " ".join(screen_text(pilot).split())
+        pilot.app.screen.post_message(GoToStep("preview"))
+        await wait_for_text(pilot, "● 4 Preview")
+        await wait_for_text(pilot, "F4 on Backend")
+
+
+async def test_the_key_that_the_title_of_memory_names_is_in_the_footer(tmp_path, tuner):
+    tuner(packages={})
+    last_values("m", chats(tmp_path))
+    async with on_backend() as pilot:
+        pilot.app.screen.post_message(GoToStep("recipe"))
+        await wait_for_text(pilot, "● 3 Recipe", "F3 fetches config.json", "F3 Fetch config.json")
 
 
 async def test_what_is_being_installed_is_not_offered_again(tmp_path, tuner):

@@ -402,7 +402,7 @@ async def test_a_result_is_scored_beside_its_base_by_keys(machine, full_run, tmp
         await pilot.press("s", "down", "down", "down", "enter")
         await wait_for_text(pilot, "Which function?")
         await pilot.press(*f"{tmp_path}/score.py:score", "enter")
-        await loaded(pilot, "by score.py:score, on", "Mean grade", "equal on 3 rows")
+        await loaded(pilot, "by score.py:score, on", "Mean score", "equal on 3 rows")
         await pilot.press("s", *["down"] * 4, "enter")
         await wait_for_text(pilot, "Which task of lm-eval?")
         await pilot.press(*"gsm8k", "enter")

@@ -801,13 +801,13 @@ async def test_f3_traces_the_memory_and_ends_it(machine, monkeypatch):
     own_python(monkeypatch)
     async with open_wizard(PRETRAIN_KEY, "enter", "enter") as pilot:
         await pilot.press("f3")
-        await wait_for_text(pilot, "F3 ends it", during=True)
+        await wait_for_text(pilot, "F3 cancels it", during=True)
         await pilot.press("f3")
         await wait_for_workers(pilot)
-        assert "F3 ends it" not in screen_text(pilot)
+        assert "F3 cancels it" not in screen_text(pilot)
         assert "counted" not in screen_text(pilot)
         await press_keys("f3")(pilot)
-        assert re.search(r"to be safe; by the model's code \(F3\): 6\d MiB ±10 %", screen_text(pilot).splitlines()[1])
+        assert re.search(r"a second estimate \(F3\): 6\d MiB ±10 %; judged", screen_text(pilot).splitlines()[1])
 
 
 def trials_of_a_card(*_args: Any, **_named: Any) -> Iterator[TuningState]:

@@ -52,8 +52,10 @@ def unusable_training_python(setup: Setup) -> Iterator[Finding]:
         size = _CUDA_ENVIRONMENT_SIZE_TEXT if facts.machine.gpus else _ENVIRONMENT_SIZE_TEXT
         name = _installed_name(setup)
         new = EnvironmentInstall(setup.trainer.package_set, f"install {name} ({size.partition(',')[0]})")
-        keys = f"F2 installs {name} into an environment of its own ({size}). F4 names a Python that has it." * can_make
-        yield error("trainer.python", message, install, install=new if can_make else None, keys=keys, machine=True)
+        keys = f"F2 installs {name} into an environment of its own ({size}). F4 on Backend names a Python that has it."
+        yield error(
+            "trainer.python", message, install, install=new if can_make else None, keys=keys * can_make, machine=True
+        )
     elif problem := why_python_unusable(profile, setup.toolchain):
         message = f"{setup.toolchain.python} {problem}"
         remedy = "Choose another Python (trainer.python)." if setup.toolchain.problem else install
