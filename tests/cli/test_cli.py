@@ -192,6 +192,11 @@ def test_a_profile_that_is_not_there(tmp_path):
     (tmp_path / "train.py").write_text("import torch")
     for named in ("train.py", "./train.py"):
         assert f"Make a profile of it: tui-train import python {named}" in refused("plan", named, code=65)
+    (tmp_path / "my run.sh").touch()
+    assert "tui-train import 'my run.sh'" in refused("plan", "my run.sh", code=65)
+    run_cli("new", "train.py")
+    run_cli("profiles", "change", "train.py", "--set", "recipe.steps=7")
+    assert "7 steps" in run_cli("plan", "train.py").stdout, "a saved profile of that name is meant"
     refused("plan", "~nobody-of-that-name/x.toml", code=65)
 
 

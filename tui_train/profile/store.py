@@ -1,6 +1,7 @@
 """Profiles on disk: strict reading, and saving that never overwrites unasked."""
 
 import re
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -78,9 +79,10 @@ def profile_from_toml(text: bytes | str, source: str = "the profile", folder: Pa
 def load_profile_file(reference: str) -> Profile:
     """Return the profile of a path or of a saved name; NotFound lists the saved ones."""
     path = profile_path(reference)
-    if reference.endswith(_TRAINING_FILE_SUFFIXES) and Path(reference).is_file():
-        command = f"python {reference}" if reference.endswith(".py") else reference
-        remedy = f"Make a profile of it: tui-train import {visible(command)}"
+    is_saved = "/" not in reference and path.is_file()
+    if reference.endswith(_TRAINING_FILE_SUFFIXES) and Path(reference).is_file() and not is_saved:
+        command = [*(["python"] if reference.endswith(".py") else []), reference]
+        remedy = f"Make a profile of it: tui-train import {visible(shlex.join(command))}"
         raise BadInput(f"{visible(reference)} is no profile but a file to train with", remedy)
     try:
         text = read_file_to_parse(path, _MAX_PROFILE_FILE_BYTES)
