@@ -53,6 +53,7 @@ NAMED = [
     ("FileNotFoundError: [Errno 2] No such file or directory: 'srun'", "command_not_found", ("no srun here",)),
     ("slurmstepd: error: execve(): srun: No such file or directory", "command_not_found", ("no srun here",)),
     ("sbatch: fatal: Could not establish a configuration source", "slurm_controller", ("SLURM_CONF",)),
+    ("run.sh: line 5: --lr=1e-4: command not found", "command_not_found", ("The option --lr stands",)),
     ("/.singularity.d/actions/exec: 9: exec: --nv: not found", "command_not_found", ("The option --nv", "before")),
     ("train.py: error: argument --lr: invalid float value: '1e-3x'", "user_args", ("--lr", "1e-3x", "does not take")),
     (("train.py: error: argument --optim: invalid choice: 'adam' (choose from 'sgd', 'adamw')"), "user_args",
