@@ -125,8 +125,9 @@ def test_a_question_of_any_size_is_compared(tmp_path):
     (tmp_path / "tokenizer.json").write_text("{}")
     PLACES["large"](work / "question.json")
     data = nemo_files.NemoTextToPrepare(splits={"train": (text,)}, tokenizer=tmp_path, out=tmp_path / "out")
-    with pytest.raises(Unavailable):
+    with pytest.raises(Unavailable) as refused:
         nemo_files.prepare_nemo_data(data, "/nowhere/python", lambda _: None)
+    assert refused.value.remedy.endswith("Started again, it goes on from what is prepared.")
 
 
 def test_an_image_with_pipes_among_its_recipes_is_looked_through(tmp_path):

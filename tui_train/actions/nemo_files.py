@@ -87,7 +87,11 @@ def prepare_nemo_data(
     create_own_folder(work)
     if not resumes:
         write_atomically(question_file, question)
-    result = _run_nemo_program(interpreter, "nemo_prepare.py", {"question": str(question_file)}, on_progress)
+    try:
+        result = _run_nemo_program(interpreter, "nemo_prepare.py", {"question": str(question_file)}, on_progress)
+    except Unavailable as error:
+        error.remedy = f"{error.remedy.rstrip('.')}. Started again, it goes on from what is prepared."
+        raise
     shutil.rmtree(work, ignore_errors=True)
     return result
 
@@ -194,4 +198,4 @@ def _run_nemo_program(
                     on_progress(last)
                 if last.finished:
                     return last
-    raise Unavailable("NeMo's process ended without an answer", "Start the command again: what is prepared is kept.")
+    raise Unavailable("NeMo's process ended without an answer", "Start it again.")
