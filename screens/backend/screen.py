@@ -120,7 +120,8 @@ m       the models that Hugging Face has downloaded to this machine (in an
 F4 o    name the Python that trains, where it is not in the list of Python
 h       run your script with --help, and choose from the arguments that it
         lists. Before the training your script is run only with --help: by
-        this key, or by Recipe where its source does not say what it takes
+        this key, or where its source does not say what it takes, by Recipe
+        and Preview
 t       test whether several processes can communicate, and find what helps
         where they cannot
 v       look into the container's image, and whether it sees the chosen GPUs

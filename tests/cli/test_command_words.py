@@ -207,6 +207,7 @@ def test_pythons_are_a_few_lines_each_where_the_table_is_too_wide():
         "Python", "/opt/a-long-path/bin/python  env hf", "  version 3.11.7, torch 2.13.0, no NeMo",
     ]  # fmt: skip
     assert plain_text.pythons_text(rows, 80) == plain_text.pythons_text(rows, None)
+    assert plain_text.pythons_text(rows, 1).startswith("Python\n/opt")
 
 
 # Completion

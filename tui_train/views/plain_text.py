@@ -89,7 +89,7 @@ def pythons_text(rows: Sequence[tuple[str, ...]], max_width: int | None) -> str:
         known = [
             f"no {head}" if cell == "-" else f"{head} {cell}" for head, cell in zip(heads[1:], cells, strict=False)
         ]
-        about = textwrap.wrap(", ".join(known), max_width - 2)
+        about = textwrap.wrap(", ".join(known), max(1, max_width - 2))
         lines += [f"{path}  {remark}".rstrip(), *(f"  {line}" for line in about)]
     return "\n".join(lines)
 
