@@ -100,7 +100,7 @@ def test_trials_run_on_the_host_and_leave_only_their_logs_here(home_over_ssh):
 
 @pytest.mark.whole
 def test_a_trial_whose_link_is_lost_is_listed_and_ends_by_itself(home, tmp_path, monkeypatch):
-    monkeypatch.setattr(host_trial, "_SECONDS_BEYOND_LIMIT", 0)
+    monkeypatch.setattr(host_trial, "SECONDS_BEYOND_LIMIT", 0)
     chosen, client = tuned(home, **{"recipe.micro_batch": 2}), tmp_path / "client" / "ssh"
     there, leads = facts_there(chosen), client.read_text()
 
