@@ -89,7 +89,7 @@ async def test_an_array_is_started_on_preview_and_compared(script):
         await wait_for_text(pilot, " (s renames it). It keeps")
         await wait_for_workers(pilot)
         await pilot.press("a")
-        await wait_for_text(pilot, "A sweep: a run for each value")
+        await wait_for_text(pilot, "Try several values (a sweep)")
         await pilot.press("enter")
         await wait_for_text(pilot, "recipe.seed=1,2,3, or as --lr")
         await pilot.press(*"recipe.seed=1,2,2", "enter")
