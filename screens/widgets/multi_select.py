@@ -9,7 +9,9 @@ from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
 from textual.binding import Binding, BindingType
+from textual.containers import VerticalScroll
 from textual.content import Content
+from textual.geometry import Region
 from textual.message import Message
 
 from .cursor_list import CursorList, ListRow
@@ -31,12 +33,21 @@ class SelectRow(NamedTuple):
 
 
 class MultiSelect(CursorList, inherit_bindings=False):
-    """Lines with a box each; space picks, up and down move and leave the list at its ends."""
+    """Lines with a box each; space picks, up and down move and leave the list at its ends.
+
+    It is as high as its lines: what holds it scrolls.
+    """
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("space", "pick", "Pick"),
         Binding("up", "move(-1)", show=False),
         Binding("down", "move(1)", show=False),
+        Binding("pageup", "page(-1)", show=False),
+        Binding("pagedown", "page(1)", show=False),
+        Binding("home", "go_to_end(-1)", show=False),
+        Binding("end", "go_to_end(1)", show=False),
+        Binding("tab", "leave(1)", show=False),
+        Binding("shift+tab", "leave(-1)", show=False),
         Binding("left_square_bracket", "move_row(-1)", "Earlier", key_display="["),
         Binding("right_square_bracket", "move_row(1)", "Later", key_display="]"),
     ]
@@ -86,6 +97,22 @@ class MultiSelect(CursorList, inherit_bindings=False):
         """Put the cursor on a row."""
         self._refused_at = None
         super().go_to_row(key)
+        self._scroll_parent_to_cursor()
+
+    def focus(self, scroll_visible: bool = True) -> "MultiSelect":
+        """Take the focus, and show the cursor's row: of a list that is not seen whole, Textual shows the first."""
+        if scroll_visible:
+            self._scroll_parent_to_cursor()
+        return super().focus(scroll_visible=False)
+
+    def _scroll_parent_to_cursor(self) -> None:
+        """Scroll to the cursor's row, and to all that is above the list where nothing there takes the focus."""
+        lines = self.state.lines_of_row(self.cursor)
+        if lines and isinstance(self.parent, VerticalScroll):
+            is_first = self.cursor == self.state.first_row_key and self.screen.focus_chain[:1] == [self]
+            end = self.virtual_region.y + lines.stop
+            top = 0 if is_first else self.virtual_region.y + lines.start
+            self.parent.scroll_to_region(Region(0, top, 1, end - top), animate=False, force=True, immediate=True)
 
     def action_pick(self) -> None:
         """Pick the line, or put it back."""
@@ -107,10 +134,27 @@ class MultiSelect(CursorList, inherit_bindings=False):
         """Move to the next line, or out of the list."""
         if key := self.state.row_key_at_distance(rows):
             self.go_to_row(key)
-        elif rows > 0:
-            self.screen.focus_next()
         else:
-            self.screen.focus_previous()
+            self.action_leave(rows)
+
+    def action_page(self, pages: int) -> None:
+        """Go as many lines on as are seen, at most to the last; from there out of the list."""
+        seen = max(1, min(self.size.height, self.screen.size.height // 2))
+        if (key := self.state.row_key_at_distance_or_end(pages * seen)) != self.cursor:
+            self.go_to_row(key)
+        else:
+            self.action_leave(pages)
+
+    def action_go_to_end(self, direction: int) -> None:
+        """Go to the first line, or to the last."""
+        self.go_to_row(self.state.row_key_at_distance_or_end(direction * len(self.state.rows)))
+
+    def action_leave(self, direction: int) -> None:
+        """Go to what is above the list, or below it, if anything is."""
+        chain = self.screen.focus_chain
+        at = chain.index(self) + (1 if direction > 0 else -1)
+        if 0 <= at < len(chain):
+            chain[at].focus()
 
     def action_move_row(self, rows: int) -> None:
         """Move the line itself."""

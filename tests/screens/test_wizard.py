@@ -193,6 +193,34 @@ async def test_rungs_are_reordered_and_one_that_changes_the_training_asks_for_co
         assert (pilot.app.profile.ladder.consent, "sequence_length" in pilot.app.profile.ladder.rungs) == ((), False)
 
 
+@pytest.mark.whole
+async def test_the_marked_row_of_a_long_step_is_always_seen(machine):
+    def marked() -> list[str]:
+        return [line[1:24] for line in screen_text(pilot).splitlines() if line.startswith("▌")]
+
+    async with open_wizard(PRETRAIN_KEY, "enter", "enter", size=(80, 20)) as pilot:
+        await go_to_fields(pilot, "ladder")
+        for keys, row in (
+            (["down"], "Expandable segments"),
+            (["end"], "Halve the layers"),
+            (["down"], "Halve the layers"),
+            (["up"], "LoRA"),
+            (["tab"], "LoRA"),
+            (["home"], "Expandable segments"),
+            (["end", "shift+tab"], "Out of memory"),
+            (["down"], "Halve the layers"),
+            (["pageup", "pageup"], "Expandable segments"),
+            (["up"], "Out of memory"),
+            (["up"], "Advanced"),
+            (["pageup", "pageup"], "Layers"),
+            (["up"], "Layers"),
+            (["pagedown"], "Out of memory"),
+            (["pagedown"], "Expandable segments"),
+        ):
+            await press_keys(*keys)(pilot)
+            assert [row in line for line in marked()] == [True], (keys, marked())
+
+
 @pytest.mark.parametrize("edited", [False, True])
 async def test_a_draft_goes_when_its_run_has_started_and_stays_beside_another(machine, tmp_path, edited):
     del machine

@@ -179,6 +179,12 @@ class Form(Widget, can_focus=True):
 
     # Where one is
 
+    def focus(self, scroll_visible: bool = True) -> "Form":
+        """Take the focus, and show the cursor's row: of a form that is not seen whole, Textual shows the first."""
+        if scroll_visible:
+            self._scroll_to_cursor()
+        return super().focus(scroll_visible=False)
+
     def go_to_row(self, key: str) -> None:
         """Put the cursor on a row, opening the group in which it is."""
         self.take_typed_path()
@@ -209,17 +215,15 @@ class Form(Widget, can_focus=True):
             self.post_message(self.Moved())
             return
         chain = [widget for widget in self.screen.focus_chain if widget not in {self, self.entry}]
-        if not chain:
-            return
-        after = [widget for widget in chain if (widget.region.y - self.region.y) * rows > 0]
-        beyond = after or chain
-        (beyond[0] if rows > 0 else beyond[-1]).focus()
+        beyond = [widget for widget in chain if (widget.region.y - self.region.y) * rows > 0]
+        if beyond:
+            (beyond[0] if rows > 0 else beyond[-1]).focus()
 
     def action_page(self, pages: int) -> None:
-        """Go as many rows on as are seen, at most to the last."""
+        """Go as many rows on as are seen, at most to the last; from there out of the form."""
         if not self.state.has_open_options:
             seen = max(1, min(self.size.height, self.screen.size.height // 2))
-            self.action_move(self.state.cursor_steps_within(pages * seen))
+            self.action_move(self.state.cursor_steps_within(pages * seen) or pages)
 
     def _show_entry_at_cursor_or_hide(self) -> None:
         """Put the input where the cursor is, when something is typed there."""
