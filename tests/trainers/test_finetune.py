@@ -168,6 +168,12 @@ def test_beside_the_share_stands_how_many_rows_are_kept_and_why(rows, note):
     assert note in backend_screen_notes(setup)["data.evaluation"]
 
 
+def test_where_the_rate_is_from_stands_right_beside_it():
+    setup = make_setup(finetune_profile(recipe__steps=72), facts(packages=TUNING_LIBRARIES))
+    rate = next(line for line in training_outline_lines(setup) if line.label == "Rate")
+    assert rate.note == "as in TRL's example for sft; 3 steps to warm up"
+
+
 def test_beside_what_is_not_set_stands_what_it_comes_out_as():
     def notes(read, **values):
         asked = data_key(DataQuestion(files=("/d.jsonl",), model="/m"))

@@ -205,8 +205,8 @@ def _learning_rate_line(setup: Setup) -> OverviewLine:
         notes.append(warm_up_text(recipe.warmup, recipe.steps or 0))
     elif trainer_of(profile).requires_user_data:
         notes = [
-            warm_up_text(recipe.warmup, total_training_steps(setup)),
             held.source or usual_learning_rate_text(profile.finetune),
+            warm_up_text(recipe.warmup, total_training_steps(setup)),
         ]
     return OverviewLine("Rate", value, visible("; ".join(filter(None, notes))))
 
