@@ -168,6 +168,11 @@ def test_beside_the_share_stands_how_many_rows_are_kept_and_why(rows, note):
     assert note in backend_screen_notes(setup)["data.evaluation"]
 
 
+def test_before_the_data_are_read_the_share_says_that_it_counts_rows():
+    noted = backend_screen_notes(make_setup(finetune_profile(), facts(packages=TUNING_LIBRARIES)))
+    assert noted["data.evaluation"] == "5 %, at least 10 rows; none under 30"
+
+
 def test_where_the_rate_is_from_stands_right_beside_it():
     setup = make_setup(finetune_profile(recipe__steps=72), facts(packages=TUNING_LIBRARIES))
     rate = next(line for line in training_outline_lines(setup) if line.label == "Rate")

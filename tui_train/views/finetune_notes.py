@@ -49,7 +49,7 @@ def backend_screen_notes(setup: Setup) -> dict[str, str]:
             f"none: {grouped_digits(epoch.rows)} rows are too few (at least {MIN_ROWS_TO_EVALUATE})"
         )
     elif profile.data.evaluation is None and not epoch:
-        notes["data.evaluation"] = f"5 %, at least 10; none under {MIN_ROWS_TO_EVALUATE}"
+        notes["data.evaluation"] = f"5 %, at least 10 rows; none under {MIN_ROWS_TO_EVALUATE}"
     elif not share:
         notes["data.evaluation"] = "none: all rows are trained on"
     return notes
