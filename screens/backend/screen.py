@@ -156,7 +156,8 @@ In a row where a value is typed, letters are typed: there only the keys F1 to F5
             return group
         without = self.profile.communication.without
         value = f"{len(without)} off" if without else "all on"
-        hint = "Only if the GPUs fail to communicate: turn off what fails. It costs speed. Space opens the list."
+        hint = "Only if the GPUs fail to communicate: turn off what fails. It costs speed."
+        hint = f"{hint} {self.list_key_text(section.key)}"
         folds = setup is not None and setup.communication_backend == "nccl"
         return replace(
             group, value=value, note=", ".join(NCCL_WORKAROUNDS[name].label for name in without), hint=hint, folds=folds

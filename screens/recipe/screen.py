@@ -169,8 +169,8 @@ Those that change the result are picked only after a question, the others keep i
         able = [name for name in chosen if setup is None or not why_rung_unusable(name, setup.ladder_context)]
         value = f"{quantity(len(able), 'fallback')}" if able else "the run fails"
         note = ", ".join(label_in_sentence(get_rung(name).label) for name in able) or "nothing is tried"
-        hint = "If memory runs out, the run starts again with these changes, in this order. Space opens the list."
-        return replace(group, value=value, note=note, hint=hint)
+        hint = "If memory runs out, the run starts again with these changes, in this order."
+        return replace(group, value=value, note=note, hint=f"{hint} {self.list_key_text(section.key)}")
 
     def _make_groups(self, setup: Setup | None) -> Iterable[FormGroup]:
         """Return the sections, the script's own arguments first: they are what surely reaches it."""

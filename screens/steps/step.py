@@ -254,6 +254,10 @@ class StepScreen(ScreenWithFindings):
         for pane in self.query(FindingsPane) if self._is_composed else ():
             pane.show_cursor_row_details(self.cursor_row_details())
 
+    def list_key_text(self, group_key: str) -> str:
+        """Return what Space does to the list of a group."""
+        return f"Space {'closes' if group_key in self.form.state.unfolded else 'opens'} the list."
+
     @on(Form.GroupToggled)
     async def _mount_or_remove_list(self, event: Form.GroupToggled) -> None:
         event.stop()
@@ -267,6 +271,7 @@ class StepScreen(ScreenWithFindings):
             self.query_one(f"#{event.key}").scroll_visible(animate=False)
         else:
             await self.query(f"#{event.key}").remove()
+            self.update()
 
     # Moving on
 

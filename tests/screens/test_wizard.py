@@ -193,6 +193,14 @@ async def test_rungs_are_reordered_and_one_that_changes_the_training_asks_for_co
         assert (pilot.app.profile.ladder.consent, "sequence_length" in pilot.app.profile.ladder.rungs) == ((), False)
 
 
+async def test_the_hint_of_a_list_says_what_space_does_now(machine):
+    async with open_wizard(PRETRAIN_KEY, "enter", "enter") as pilot:
+        await go_to_fields(pilot, "ladder")
+        assert "Space closes the list." in screen_text(pilot)
+        await press_keys("space")(pilot)
+        assert "Space opens the list." in screen_text(pilot)
+
+
 @pytest.mark.whole
 async def test_the_marked_row_of_a_long_step_is_always_seen(machine):
     def marked() -> list[str]:
