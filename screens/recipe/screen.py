@@ -70,6 +70,7 @@ Memory at the top is estimated by a formula, and ✓ fits is judged by that. Fra
 reserves between tensors. What other programs take of a GPU later is in neither estimate.
 
 Out of memory: the changes with [x] are tried from top to bottom when memory runs out. Space picks one, [ and ] move it.
+Those with ✗ have no effect here and are left out.
 Those that change the result are picked only after a question, the others keep it the same."""
     TITLE_OF_STEP = "Recipe"
     SECTIONS = (
@@ -427,11 +428,14 @@ def _rung_row(name: str, setup: Setup) -> SelectRow:
     found = get_rung(name)
     reason = why_rung_unusable(name, setup.ladder_context)
     beside: StyledPiece = reason or (found.cost, MUTED)
+    words = f"{found.label} is left out here: {reason}" if reason else f"{found.label}: {found.cost}"
     return SelectRow(
         name,
         ((found.label, 26), (beside, 0)),
         reason,
-        f"{found.label}: {reason or found.cost}. [ and ] change its place.",
+        f"{words}. [ and ] change its place.",
+        # Consent to one that changes the result can always be taken back.
+        is_left_out=bool(reason) and not found.changes_training,
     )
 
 

@@ -23,13 +23,17 @@ _NOT_SELECTABLE_BOX = styled(" ", FAILED_MARK, " ")
 
 
 class SelectRow(NamedTuple):
-    """A value, its cells, why it cannot be picked (empty: it can), what the hint says of it, and lines below it."""
+    """A value, its cells, why it cannot be picked (empty: it can), what the hint says of it, and lines below it.
+
+    `is_left_out`: it has no effect here, picked or not, and stays as it is.
+    """
 
     value: str
     cells: tuple[tuple[Styled, int], ...]
     why_disabled: str = ""
     hint: str = ""
     below: tuple[Content, ...] = ()
+    is_left_out: bool = False
 
 
 class MultiSelect(CursorList, inherit_bindings=False):
@@ -120,7 +124,7 @@ class MultiSelect(CursorList, inherit_bindings=False):
         if pick is None:
             return
         wanted = set(self.picked) ^ {pick.value}
-        if pick.why_disabled and pick.value in wanted:
+        if pick.is_left_out or (pick.why_disabled and pick.value in wanted):
             self.app.bell()
         elif self._why_one_required and not wanted:
             self._refused_at = pick.value
@@ -181,6 +185,7 @@ class MultiSelect(CursorList, inherit_bindings=False):
 
 
 def _select_row_lines(row: SelectRow, is_picked: bool, width: int) -> list[Content]:
+    is_picked = is_picked and not row.is_left_out
     box = _SELECTED_BOX if is_picked else _NOT_SELECTABLE_BOX if row.why_disabled else _NOT_SELECTED_BOX
     style = "$muted" if row.why_disabled and not is_picked else "b" if is_picked else ""
     line = columns(width - 4, *row.cells)

@@ -201,6 +201,17 @@ async def test_the_hint_of_a_list_says_what_space_does_now(machine):
         assert "Space opens the list." in screen_text(pilot)
 
 
+async def test_a_fallback_without_effect_here_looks_the_same_whether_it_is_picked_or_not(machine):
+    async with open_wizard(PRETRAIN_KEY, "enter", "enter") as pilot:
+        await go_to_fields(pilot, "ladder")
+        for label in ("Expandable segments", "Fused cross entropy"):
+            assert f"  ✗  {label:26}only for GPUs" in screen_text(pilot)
+        before = pilot.app.profile.ladder.rungs
+        await press_keys("down", "space")(pilot)
+        assert "Expandable segments is left out here: only for GPUs." in screen_text(pilot)
+        assert pilot.app.profile.ladder.rungs == before
+
+
 @pytest.mark.whole
 async def test_the_marked_row_of_a_long_step_is_always_seen(machine):
     def marked() -> list[str]:
