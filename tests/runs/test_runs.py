@@ -15,6 +15,7 @@ from types import SimpleNamespace
 
 import pexpect
 import pytest
+from pilot import finished_run
 from support import (
     create_run,
     export_run,
@@ -25,6 +26,7 @@ from support import (
     plain_environment,
     prepare_without_errors,
     profile,
+    run_cli,
     run_launch_script,
     running_training,
     sleeper_profile,
@@ -44,6 +46,7 @@ from tui_train.runs.local_start import start_run
 from tui_train.runs.run_folders import RunFolder
 from tui_train.runs.status import read_status
 from tui_train.runs.stop import stop_local_run
+from tui_train.views.run_ends import stop_consequence_text
 
 ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount, or be another user")
 
@@ -657,3 +660,16 @@ def test_a_torn_line_does_not_swallow_the_next_start_and_what_does_not_run_can_b
     run.events_file.write_text('{"time":1.0,"event":"run_st')
     assert run_launch_script(run).returncode == 0
     assert stop_local_run(run).state == read_status(run).state == "finished"
+
+
+def test_steps_without_a_checkpoint_are_not_made_again_unasked(tmp_path):
+    """As the dialog of a stop says; what ended before its first step, as a download did, starts again."""
+    run = finished_run(tmp_path, state="stopped", code=143)
+    assert stop_consequence_text(run).endswith("if it saves none, there will be nothing to resume from.")
+    said = run_cli("resume", "last", "--dry-run", code=69).stderr
+    assert "has no complete checkpoint" in said
+    assert f"Train again: tui-train run {run.profile_file}" in said
+    assert f"tui-train resume {run.name} --force" in said
+    assert f"would start {run.name}" in run_cli("resume", "last", "--force", "--dry-run").stdout
+    run.attempt_log(2).write_text("downloading the model\n")
+    assert f"would start {run.name}" in run_cli("resume", "last", "--dry-run").stdout

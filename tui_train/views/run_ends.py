@@ -55,7 +55,7 @@ def stop_consequence_text(run: RunFolder) -> str:
         step = step_in_name(newest)
         where = f"step {grouped_digits(step)}" if step else "its newest checkpoint"
         return f"{saves} If it saves nothing more, a resume begins at {where}."
-    return f"{saves} It has no checkpoint yet: if it saves none, a resume starts over at step 0."
+    return f"{saves} It has no checkpoint yet: if it saves none, there will be nothing to resume from."
 
 
 def next_commands_text(run: RunFolder, status: RunStatus) -> str:

@@ -218,7 +218,7 @@ def stop(runs: tuple[str, ...], **options: Any) -> None:
 )
 @RUN_ARGUMENT
 @click.option("--detach", is_flag=True, help="Start it and return at once.")
-@click.option("--force", is_flag=True, help="Also start a run that would fail again, or has finished.")
+@click.option("--force", is_flag=True, help="Also start a run that would fail again or start over, or has finished.")
 @when_free_options
 def resume(run: str, **options: Any) -> None:
     """Continue RUN from its newest complete checkpoint, in the same run folder."""

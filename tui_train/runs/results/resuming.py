@@ -73,8 +73,18 @@ def resume_mode(run: RunFolder) -> Literal["told", "by itself", "never"]:
 def resume_or_restart_remedy(run: RunFolder) -> str:
     """Return the command that goes on with a run that was stopped, or starts over where it takes no checkpoint."""
     if resume_mode(run) == "never":
-        return f"Train again: tui-train run {visible(shlex.quote(str(run.profile_file)))}"
+        return _train_again_text(run)
     return f"Resume it: tui-train resume {visible(run.name)}"
+
+
+def train_again_remedy(run: RunFolder) -> str:
+    """Return the commands that train from step 0: in a new run folder, or in this one."""
+    same_folder = f"In the same folder, overwriting what it saved: tui-train resume {visible(run.name)} --force"
+    return f"{_train_again_text(run)}\n  {same_folder}"
+
+
+def _train_again_text(run: RunFolder) -> str:
+    return f"Train again: tui-train run {visible(shlex.quote(str(run.profile_file)))}"
 
 
 def why_not_resumable(run: RunFolder, status: RunStatus) -> str:
