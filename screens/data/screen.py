@@ -17,6 +17,7 @@ from tui_train.facts.data.data_report import DataQuestion, DataReport
 from tui_train.facts.data.data_use import learns_whole_chats
 from tui_train.facts.types import Facts
 from tui_train.profile.types import Profile
+from tui_train.runs.run_folders import RunFolder
 from tui_train.setup.recipe.data_questions import (
     data_report_at_length_in_force,
     question_with_length_in_force,
@@ -24,8 +25,7 @@ from tui_train.setup.recipe.data_questions import (
 )
 from tui_train.setup.setup import Setup
 from tui_train.views import data_text
-from tui_train.views.overview import MeasuredPace
-from tui_train.views.previous_run import expected_pace, find_previous_run
+from tui_train.views.previous_run import PreviousRun, expected_pace, find_previous_run
 
 from ..base import WizardScreen
 from ..messages import ApplyFix
@@ -110,7 +110,7 @@ The bars show how many rows have how many tokens; what lies beyond the sequence 
         self._opened_from = opened_from
         self._is_composed = False
         self._sample = 0
-        self._pace: MeasuredPace | None = None
+        self._previous: PreviousRun | None = None
         self._findings: tuple[Finding, ...] = ()
         self._is_install_offered = False
         self._report: DataReport | None = None
@@ -135,14 +135,14 @@ The bars show how many rows have how many tokens; what lies beyond the sequence 
         self.query_one("#samples").focus()
         self.update()
         if not self.wizard.other_machine_name:
-            self._read_pace(self.profile)
+            self._find_previous_run(self.profile, self.wizard.run_being_edited)
 
-    @work(thread=True, exclusive=True, group="pace")
-    def _read_pace(self, profile: Profile) -> None:
-        self.call_unless_cancelled(self._show_pace, expected_pace(find_previous_run(profile), profile))
+    @work(thread=True, exclusive=True, group="previous run")
+    def _find_previous_run(self, profile: Profile, run_being_edited: RunFolder | None) -> None:
+        self.call_unless_cancelled(self._show_previous_run, find_previous_run(profile, run_being_edited))
 
-    def _show_pace(self, pace: MeasuredPace | None) -> None:
-        self._pace = pace
+    def _show_previous_run(self, previous: PreviousRun | None) -> None:
+        self._previous = previous
         self.update()
 
     def watch_profile(self) -> None:
@@ -191,7 +191,8 @@ The bars show how many rows have how many tokens; what lies beyond the sequence 
             self.query_one("#beside", Lines).show_lines_of_any_width()
         else:
             epoch = training_epoch_size(setup)
-            time = self._pace.time_text(epoch.steps) if self._pace and epoch else ""
+            pace = expected_pace(self._previous, self.profile)
+            time = pace.time_text(epoch.steps) if pace and epoch else ""
             self.query_one("#set", Lines).show(lambda width: data_summary_lines(report, question, epoch, time, width))
             self.query_one("#sample", Lines).show(
                 lambda width: self._samples_and_bad_rows_lines(report, question, width, tall=tall, wide=wide)

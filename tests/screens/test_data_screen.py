@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import re
 import sys
 from collections.abc import AsyncIterator, Callable
 from itertools import product
@@ -23,7 +24,7 @@ from pilot import (
     wait_for_workers,
 )
 from ssh import lead_ssh_back
-from support import facts, gpu, profile, sample
+from support import create_run, facts, gpu, profile, sample, write_attempt_events
 from textual.pilot import Pilot
 from tui_train.screens.data.data_lines import data_summary_lines, image_lines
 from tui_train.screens.install.installation import Installation
@@ -36,6 +37,7 @@ from tui_train.facts.gpus import live_samples
 from tui_train.facts.machine import container_images, probe
 from tui_train.facts.types import Toolchain
 from tui_train.places.place import Place
+from tui_train.profile import store
 from tui_train.profile.fields import FIELDS, profile_with_value
 from tui_train.setup.setup import Setup
 from tui_train.trainers import TRAINERS
@@ -426,6 +428,26 @@ def test_four_bits_are_offered_with_their_reason(cards, packages, reason):
     setup = Setup(profile({"trainer.kind": "finetune"}), facts(gpus=cards, packages=packages))
     (option,) = (each for each in choices.field_options("finetune.tuning", setup) if each.value == "qlora")
     assert option.why_disabled.partition(":")[0] == reason
+
+
+@pytest.mark.whole
+async def test_an_epoch_takes_as_long_as_by_the_run_that_preview_names(tmp_path, model, tuner):
+    """By that whose values are edited, not by a newer one that had to share the machine."""
+    last_values(model, chats(tmp_path))
+    async with on_backend() as pilot:
+        runs = [create_run(profile({"recipe.steps": 50})) for _ in range(2)]
+        for run, seconds in zip(runs, (100, 45_000), strict=True):
+            write_attempt_events(run, seconds)
+            run.profile_file.write_text(store.profile_to_toml(pilot.app.profile))
+        pilot.app.run_being_edited = runs[0]
+        await press(pilot, "f5")
+        await wait_for_workers(pilot)
+        (line,) = (line for line in screen_text(pilot).splitlines() if "one epoch" in line)
+        steps = int(re.search(r"(\d+) steps?", line)[1])
+        assert f"at most {2 * steps} s" in line
+        pilot.app.post_message(ValueChosen("recipe.micro_batch", 2))
+        await wait_for_workers(pilot)
+        await until_true(pilot, lambda: "at most" not in screen_text(pilot))
 
 
 @pytest.mark.whole
