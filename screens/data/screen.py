@@ -239,10 +239,12 @@ The bars show how many rows have how many tokens; what lies beyond the sequence 
 
     def _show_hint(self) -> None:
         samples = self._report.samples if self._report else ()
-        states = {piece.state for sample in samples for piece in sample.pieces}
+        states = data_text.sample_text_states(self._report) if self._report else frozenset()
         if self._findings and not self.has_class("-tall"):
             first = self._findings[0]
             self.query_one(Hint).show_text(Content(visible(f"{first.message}. {first.remedy}")))
+        elif samples and states == {"read"}:
+            self.query_one(Hint).show_text(Content(f"{data_text.LEARNED_BY_TEMPLATE_TEXT}, which is not known."))
         elif samples:
             more = ", ".join(words for state, words in _LEGEND_BY_SAMPLE_TEXT_STATE.items() if state in states)
             self.query_one(Hint).show_text(Content(f"{_SAMPLE_LEGEND_TEXT} {more}{'.' * bool(more)}".strip()))

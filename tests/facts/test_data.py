@@ -553,6 +553,21 @@ def test_the_command(tmp_path, tokenizer, warm_python):
     assert [finding["level"] for finding in told["findings"]].count("warning") >= 2
 
 
+def test_the_command_marks_of_a_chat_what_the_template_of_the_model_says(tmp_path, tokenizer, warm_python):
+    """Without a model nothing is known of it; what a preference means is."""
+    chat = write_rows(tmp_path / "chat.jsonl", [{"messages": [user_message("the quick"), assistant_message("fox")]}])
+    words = ["data", chat, "--python", warm_python]
+    said = run_cli(*words).stdout
+    assert "  user: the quick\n" in said
+    assert not set("▌✗┊") & set(said)
+    assert "What is learned depends on the model's chat template: --model shows it" in said
+    pairs = write_rows(tmp_path / "pairs.jsonl", [ROW_BY_FORMAT["preference"]])
+    assert {"▌", "✗"} < set(run_cli("data", pairs, "--python", warm_python, "--method=dpo").stdout)
+    marks = run_cli(*words, "--model", tokenizer(ANSWER_MARKING_TEMPLATE)).stdout
+    assert "answers  marked by the chat template: only these are learned\n" in marks
+    assert ("▌ fox</s>" in marks, marks.count("▌")) == (True, 2), "one of them is the legend's"
+
+
 def test_the_command_refuses_what_cannot_be_trained_on(tmp_path):
     path = write_rows(tmp_path / "d.jsonl", [ROW_BY_FORMAT["preference"]])
     python = ["--python", sys.executable]

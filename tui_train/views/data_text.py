@@ -12,6 +12,7 @@ from tui_train.setup.setup import Setup
 _MIB = 2**20
 _MAX_FILE_SHARE_LINES = 4
 MARK_BY_SAMPLE_TEXT_STATE: dict[SampleTextState, str] = {"read": " ", "learned": "▌", "rejected": "✗", "cut": "┊"}
+LEARNED_BY_TEMPLATE_TEXT = "What is learned depends on the model's chat template"
 
 
 def data_title(report: DataReport) -> str:
@@ -118,6 +119,11 @@ def too_long_rows_text(report: DataReport, tokens: TokenCounts, question: DataQu
     """Return what share of the rows is longer than the sequence length."""
     done = "left out" if leaves_long_rows_out(report, question) else "cut"
     return f"{percent(tokens.cut / max(report.usable, 1), 1)} of the rows {done}"
+
+
+def sample_text_states(report: DataReport) -> frozenset[SampleTextState]:
+    """Return what is done with some part of the samples; `read` alone where it is not known."""
+    return frozenset(piece.state for sample in report.samples for piece in sample.pieces)
 
 
 def sample_lines_with_states(sample: DataSample) -> Iterator[tuple[SampleTextState, str]]:

@@ -18,7 +18,7 @@ from tui_train.checks.recipe.data import data_findings
 from tui_train.cli.printing import print_json
 from tui_train.facts.data.data_cache import read_data_report
 from tui_train.facts.data.data_report import DataQuestion, DataReport, DataSample, FinetuneMethod, TokenCounts
-from tui_train.facts.data.data_use import FORMAT_LABELS, EpochSize, epoch_size
+from tui_train.facts.data.data_use import FORMAT_LABELS, EpochSize, epoch_size, learns_whole_chats
 from tui_train.facts.machine import probe, trusted_pythons
 from tui_train.facts.other_machines.remote import PathsNamedByPlan, read_planning_facts
 from tui_train.facts.types import Toolchain
@@ -168,18 +168,24 @@ def _data_lines(report: DataReport, question: DataQuestion, epoch: EpochSize, in
         f"{'' if number else 'of it':9}{words}" for number, words in enumerate(data_text.file_share_lines(report))
     ]
     if report.tokens:
-        lines.append(
-            f"answers  {report.answers.why or 'marked by the chat template (--answers-only learns only these)'}"
-        )
+        lines.append(f"answers  {_answers_text(report, question)}")
         lines += [f"end      {words}"] if (words := data_text.passed_end_token_text(report, question)) else []
     else:
         lines.append(f"tokens   not counted{'' if question.model else ': name the model with --model'}")
     lines.append(f"read by  {display_path(interpreter)}")
     if report.samples:
-        lines += ["", _MARK_LEGEND_TEXT]
+        unmarked = f"{data_text.LEARNED_BY_TEMPLATE_TEXT}{'' if question.model else ': --model shows it'}"
+        lines += ["", _MARK_LEGEND_TEXT if data_text.sample_text_states(report) - {"read"} else unmarked]
     for sample in report.samples[:_MAX_SAMPLES_SHOWN]:
         lines += ["", *_marked_sample_lines(sample)]
     return lines
+
+
+def _answers_text(report: DataReport, question: DataQuestion) -> str:
+    if report.answers.why:
+        return report.answers.why
+    only = question.method == "sft" and not learns_whole_chats(report, question)
+    return f"marked by the chat template{': only these are learned' if only else ' (--answers-only learns only these)'}"
 
 
 def _token_lines(tokens: TokenCounts, report: DataReport, question: DataQuestion) -> list[str]:

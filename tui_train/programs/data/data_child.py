@@ -172,8 +172,7 @@ def _samples_and_token_counts(
     """Return samples and tokens through a model's tokenizer, or the samples and why there are no tokens."""
     without = {
         "samples": [
-            tokens.sample_without_tokenizer(row, answers_only=bool(question["answers_only"]))
-            for row in chosen_rows.first
+            tokens.sample_without_tokenizer(row, answers_only=question["answers_only"]) for row in chosen_rows.first
         ],
         "refused": 0,
     }

@@ -188,8 +188,11 @@ def _content_as_text(content: Any) -> Any:
     )
 
 
-def sample_without_tokenizer(row: KeptRow, *, answers_only: bool) -> dict[str, Any]:
-    """Return a sample without a tokenizer: each text with its role, and which part would be learned."""
+def sample_without_tokenizer(row: KeptRow, *, answers_only: bool | None) -> dict[str, Any]:
+    """Return a sample without a tokenizer: each text with its role, and which part would be learned.
+
+    Of a chat with `answers_only` None that is none: the model's template decides.
+    """
     value, pieces = row.value, []
     for name in ("messages", "prompt", "text", "completion", "chosen", "rejected"):
         field_value = value.get(name)
@@ -199,7 +202,7 @@ def sample_without_tokenizer(row: KeptRow, *, answers_only: bool) -> dict[str, A
             content = _content_as_text(turn.get("content"))
             text = content if isinstance(content, str) else json.dumps(content or turn.get("tool_calls"), default=str)
             state = _STATE_BY_COLUMN.get(name, "read")
-            if name == "messages" and answers_only and turn["role"] != "assistant":
+            if name == "messages" and (answers_only is None or (answers_only and turn["role"] != "assistant")):
                 state = "read"
             pieces.append([f"{turn['role']}: {text}\n", state])
     return _shortened_sample(row, pieces)
