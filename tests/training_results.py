@@ -28,13 +28,13 @@ def write_adapter(folder, config=ADAPTER_CONFIG, data=None):
     return folder
 
 
-def write_evaluation(run, rows=40):
-    """Write an evaluation by loss that finds the result of a run better than its base on each of some rows."""
-    kept = ScoreFile(run, {"function": "", "data": [], "earlier": None})
+def write_evaluation(run, rows=40, by="loss"):
+    """Write an evaluation that finds the result of a run better than its base on each of some rows."""
+    kept = ScoreFile(run, {"by": by, "function": "", "data": [], "earlier": None})
     for number in range(rows):
         kept.add(SideScore("result", number, -10, 10))
         kept.add(SideScore("other", number, -20, 10))
-    kept.write_summary(Evaluation(by="loss", other_name="base", rows=(), usable_rows=rows))
+    kept.write_summary(Evaluation(by=by, other_name="base", rows=(), usable_rows=rows))
 
 
 def write_model(folder, config=None, **files):

@@ -74,9 +74,12 @@ async def test_the_verdict_of_an_evaluation_is_on_the_result(machine, tmp_path):
         await press_keys("e")(pilot)
         write_evaluation(run)
         await press_keys("escape")(pilot)
-        await wait_for_text(pilot, "Evaluation    Better than the base, on 100 % of 40 rows (95 % interval:")
+        await wait_for_text(pilot, "Evaluation    by loss: better than the base, on 100 % of 40 rows (95 %")
     shown = CliRunner().invoke(cli, ["result", str(run.path)], catch_exceptions=False).stdout
-    assert "evaluation    Better than the base, on 100 % of 40 rows" in shown
+    assert "evaluation    by loss: better than the base, on 100 % of 40 rows" in shown
+    write_evaluation(run, by="exact")
+    shown = CliRunner().invoke(cli, ["result", str(run.path)], catch_exceptions=False).stdout
+    assert "evaluation    by exact answers: better than the base" in shown
 
 
 async def test_a_long_path_to_edit_is_marked_where_it_is_cut(machine, tmp_path):

@@ -9,6 +9,7 @@ from tui_train.runs.results.result import RunResult
 from tui_train.runs.run_folders import RunFolder
 
 _MAX_SAMPLE_TEXT_CHARACTERS = 300
+_WORDS_BY_SCORING = {"loss": "loss", "exact": "exact answers", "regex": "a pattern", "function": "a function"}
 
 
 def mean_score_texts(evaluation: Evaluation) -> tuple[str, str, str]:
@@ -43,9 +44,20 @@ def verdict_text(evaluation: Evaluation) -> str:
 
 
 def stored_verdict_text(run: RunFolder, result: RunResult) -> str:
-    """Return the newest verdict on a result that its run keeps, and what limits it; empty where none was made."""
+    """Return how a result was scored last and the verdict that its run keeps, with its limits; empty for none.
+
+    Such as `by exact answers: no proven difference from the base: equal on 20 rows.`
+    """
     evaluation = newest_stored_evaluation(run, result.weights) if result.weights else None
-    return f"{verdict_text(evaluation)} {evaluation.note}".rstrip() if evaluation else ""
+    if evaluation is None:
+        return ""
+    verdict = verdict_text(evaluation)
+    return f"by {_scoring_text(evaluation)}: {verdict[0].lower()}{verdict[1:]} {evaluation.note}".rstrip()
+
+
+def _scoring_text(evaluation: Evaluation) -> str:
+    words = "" if evaluation.tasks or evaluation.is_of_pairs else _WORDS_BY_SCORING.get(evaluation.by, "")
+    return words or mean_score_texts(evaluation)[0]
 
 
 def differing_sample_texts(evaluation: Evaluation, count: int) -> Iterator[tuple[tuple[str, str], ...]]:
