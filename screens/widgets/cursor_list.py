@@ -46,6 +46,7 @@ class ListState:
         self._pinned_end = 0
         self.rows: tuple[ListRow, ...] = ()
         self._starts: list[int] = []
+        self._keyless_lines: list[int] = []
         self._stops: list[ListRow] = []
         self._numbers: dict[str, int] = {}  # of the stops, by key
         self._lines: dict[str, range] = {}
@@ -72,6 +73,7 @@ class ListState:
         for row in rows:
             self._starts.append(line)
             line += row.height
+        self._keyless_lines = [start for row, start in zip(self.rows, self._starts, strict=True) if not row.key]
         self._lines = {
             row.key: range(start, start + row.height)
             for row, start in zip(self.rows, self._starts, strict=True)
@@ -97,6 +99,11 @@ class ListState:
         if at < 0 or line - self._starts[at] >= self.rows[at].height:
             return None
         return self.rows[at], line - self._starts[at]
+
+    def title_line_above(self, line: int) -> int:
+        """Return the line of the title under which a line stands, -1 for that of no row, or of one without a key."""
+        at = bisect_right(self._keyless_lines, line) - 1
+        return self._keyless_lines[at] if at >= 0 and self._keyless_lines[at] < line < self.height else -1
 
     def row_keys_between_lines(self, top: int, end: int) -> tuple[str, ...]:
         """Return the keys of the rows that have lines from `top` to before `end`."""
@@ -195,12 +202,17 @@ class CursorList(ScrollView, can_focus=True, inherit_bindings=False):
         return self.state.pinned_line_count(self.size.height)
 
     def _line_at(self, y: int) -> int:
-        """Return the line that is seen at a height."""
-        return y if y < self._pinned_line_count else y + self._top_line
+        """Return the line that is seen at a height; the last pinned one, a blank, gives way to a title out of sight."""
+        pinned, top = self._pinned_line_count, self._top_line
+        if y == pinned - 1 and (title := self.state.title_line_above(pinned + top)) >= pinned:
+            return title
+        return y if y < pinned else y + top
 
     def y_of_line(self, line: int) -> int:
         """Return at which height a line is seen, -1 where it is not."""
         pinned, y = self._pinned_line_count, line - self._top_line
+        if pinned and line >= pinned and line == self._line_at(pinned - 1):
+            return pinned - 1
         return line if line < pinned else y if pinned <= y < self.size.height else -1
 
     def show(self, rows: Sequence[ListRow], cursor: str = "") -> None:

@@ -489,6 +489,29 @@ def test_live_runs_stay_in_sight_unless_they_take_half_the_list():
     assert ListState(listed_rows({"live": 2, "runs": 20})).pinned_line_count(20) == 0
 
 
+async def test_the_title_of_the_runs_stays_between_those_and_a_running_one(tmp_path, monkeypatch):
+    digest = DigestCache().read_digest(finished_run(tmp_path))
+    runs = [
+        msgspec.structs.replace(
+            digest,
+            run=RunFolder(tmp_path / f"20260101-1200{number:02}-train"),
+            status=RunStatus("finished" if number else "running", started=1000.0),
+        )
+        for number in range(20, -1, -1)
+    ]
+    state = HomeState()
+    state.update(tuple(runs), (), None)
+    async with open_wizard() as pilot:
+        await wait_for_workers(pilot)
+        monkeypatch.setattr(HomeScreen, "refresh_list", lambda _screen: None)
+        pilot.app.query_one(CursorList).show(home_rows(state))
+        for keys in (("home",), ("down",) * 18, ("up",)):
+            await press_keys(*keys)(pilot)
+            lines = screen_text(pilot).splitlines()
+            (at,) = (number for number, line in enumerate(lines) if line.strip().startswith("Runs ─"))
+            assert lines[at + 1].split()[0] == "✓"
+
+
 @pytest.mark.whole
 async def test_nothing_is_hidden_and_tab_goes_from_panel_to_panel(run_of):
     make_run_copies(run_of("first"), 70)
