@@ -198,6 +198,33 @@ def test_notes_for_which_a_table_of_runs_has_no_room_stand_below_their_runs():
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("width", "heads", "newest"),
+    [
+        (90, "run state took attempts step loss", "finished 1 min 46 s 2 400/400 0.412"),
+        (80, "run state took step loss", "finished 1 min 46 s 400/400 0.412"),
+        (72, "run state took step", "finished 1 min 46 s 400/400"),
+        (66, "run state took", "finished 1 min 46 s"),
+        (56, "run state", "finished"),
+    ],
+)
+def test_of_a_narrow_table_of_runs_last_columns_are_left_out_and_nothing_short_is_cut(width, heads, newest):
+    name = "20261127-193321-tiny-qwen-chats-rate-0.01"
+    rows = [
+        ("run", "state", "started", "took", "attempts", "step", "loss"),
+        (name, "finished", "19:33", "1 min 46 s", "2", "400/400", "0.412"),
+    ]
+    lines = run_table_text(rows, width).splitlines()
+    assert [line.split() for line in lines] == [heads.split(), [name, *newest.split()]]
+    assert max(map(len, lines)) <= width
+    waiting = ("20261127-193322-a", "waiting (0 of 2 CPU cores free, behind another one)", "19:33", "-", "0", "", "")
+    assert run_table_text([*rows, waiting], 80).splitlines() == [
+        "run                                        state             took        step",
+        f"{name}  finished          1 min 46 s  400/400",
+        "20261127-193322-a                          waiting (0 of 2…  -",
+    ]
+
+
 def test_pythons_are_a_few_lines_each_where_the_table_is_too_wide():
     rows = [
         ("Python", "version", "torch", "NeMo", ""),

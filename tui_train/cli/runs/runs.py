@@ -31,7 +31,9 @@ from tui_train.views import plain_text
 from tui_train.views.run_digest import ENDED_LOG_TAIL_BYTES
 from tui_train.views.run_ends import next_commands_text
 
-_STARTED_COLUMN = 2  # left out where there is no room: an id begins with that time
+# Left out in this order where there is no room: an id begins with the time of the start.
+_COLUMNS_LEFT_OUT = ("started", "attempts", "loss", "step", "took")
+_STATE_COLUMN, _MIN_STATE_WIDTH = 1, 14  # more than the numbers have: of the columns the widest is cut
 
 
 def runs_answer_type() -> object:
@@ -64,8 +66,10 @@ def run_table_text(rows: Sequence[tuple[str, ...]], width: int | None) -> str:
     if rows[0][-1] == "note" and not _fits(rows, width):
         notes = ["", *(row[-1] for row in rows[1:])]
         rows = [row[:-1] for row in rows]
-    if not _fits(rows, width):
-        rows = [(*row[:_STARTED_COLUMN], *row[_STARTED_COLUMN + 1 :]) for row in rows]
+    for name in _COLUMNS_LEFT_OUT:
+        if name in rows[0] and not _fits([_with_short_state(row) for row in rows], width):
+            column = rows[0].index(name)
+            rows = [(*row[:column], *row[column + 1 :]) for row in rows]
     # An id that is cut names no run.
     lines = text_table(rows, width, keeps_names=True).splitlines()
     indent = "  "
@@ -75,6 +79,13 @@ def run_table_text(rows: Sequence[tuple[str, ...]], width: int | None) -> str:
 
 def _fits(rows: Sequence[tuple[str, ...]], width: int | None) -> bool:
     return width is None or max(map(len, text_table(rows).splitlines())) <= width
+
+
+def _with_short_state(row: tuple[str, ...]) -> tuple[str, ...]:
+    """Return a row whose state has lost what may be cut of it, the reason in brackets at its end."""
+    state = row[_STATE_COLUMN]
+    kept = state[: max(_MIN_STATE_WIDTH, len(state.partition(" (")[0]))]
+    return (*row[:_STATE_COLUMN], kept, *row[_STATE_COLUMN + 1 :])
 
 
 def _refresh_and_list_runs() -> tuple[ListedRun, ...]:
