@@ -55,20 +55,29 @@ _GUARANTEED_NAME_WIDTH, _STEPS_WIDTH, _DATE_WIDTH, _CURVE_WIDTH = 22, 13, 12, 20
 _MAX_NARROW_WIDTH = 70
 _MIN_NAME_WIDTH, _MAX_NAME_WIDTH = 16, 42
 _STATE_WIDTH, _ETA_WIDTH, _CHANGES_WIDTH = 10, 14, 18
+# Of an outcome, and of what was changed, which stays whole: the name gives way to them.
+_MAX_OUTCOME_WIDTH, _MAX_CHANGE_WIDTH = 17, 14
 _MARKED_RUN_MARK = ("◆", "b $primary")
 
 
 class ColumnWidths(NamedTuple):
-    """The widest name, steps and result of all rows, in cells: what is left by the others goes to the name."""
+    """The widest name, steps and result of all rows, in cells: what is left by the others goes to the name.
+
+    `changes` is the widest result with what was changed, for which a name is cut further.
+    """
 
     name: int = 0
     steps: int = 0
     detail: int = 0
+    changes: int = 0
 
     def name_width(self, list_width: int) -> int:
         """Return the cells of a name in a list of this width."""
-        room = list_width - _DATE_WIDTH - (self.steps if list_width > _MAX_NARROW_WIDTH else 0) - self.detail
-        return min(self.name, max(_GUARANTEED_NAME_WIDTH + max(0, (list_width - 78) // 4), room))
+        room = list_width - _DATE_WIDTH - (self.steps if list_width > _MAX_NARROW_WIDTH else 0)
+        guaranteed = _GUARANTEED_NAME_WIDTH + max(0, (list_width - 78) // 4)
+        if self.changes:
+            guaranteed = max(_MIN_NAME_WIDTH, min(guaranteed, room - self.changes - 1))
+        return min(self.name, max(guaranteed, room - self.detail))
 
 
 def home_rows(state: HomeState) -> tuple[ListRow, ...]:
@@ -207,19 +216,20 @@ def _column_widths(
 ) -> ColumnWidths:
     # Of a thousand runs at every key of the filter: their labels are ASCII, a note may be cut.
     steps = max((len(_steps_text(run)) for run in runs if not run.is_stoppable), default=0)
-    details = (
-        _STATE_WIDTH
-        + len(run_outcome_text(run))
-        + (len(run.note) or _CHANGES_WIDTH * (_run_key(run) in settings_before))
-        + 2
-        for run in runs
-        if not run.is_stoppable
-    )
+    details, changes = [0], [0]
+    for run in runs:
+        if run.is_stoppable:
+            continue
+        before, outcome = settings_before.get(_run_key(run), ""), len(run_outcome_text(run))
+        details.append(_STATE_WIDTH + outcome + (len(run.note) or _CHANGES_WIDTH * bool(before)) + 2)
+        changed = () if run.note else _settings_changed_since(run, before)
+        if changed and len(changed[0]) <= _MAX_CHANGE_WIDTH and outcome <= _MAX_OUTCOME_WIDTH:
+            changes.append(_STATE_WIDTH + outcome + 2 + len(changed[0]))
     own = max((cell_len(visible(digest.name)) for digest in profiles), default=0)
     name = max((len(run.run.label) for run in runs), default=0)
     name = max(name, own)
     return ColumnWidths(
-        min(_MAX_NAME_WIDTH, max(_MIN_NAME_WIDTH, name + 4)), steps + 2 if steps else 0, max(details, default=0)
+        min(_MAX_NAME_WIDTH, max(_MIN_NAME_WIDTH, name + 4)), steps + 2 if steps else 0, max(details), max(changes)
     )
 
 

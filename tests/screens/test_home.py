@@ -163,6 +163,30 @@ def test_a_run_says_what_was_changed_since_the_one_before(tmp_path, width, chang
     assert all(cell_len(line) <= width for text in texts for line in text.split("\n"))
 
 
+@pytest.mark.parametrize(
+    ("before", "now", "changed", "name_width"),
+    [
+        ("recipe.learning_rate=0.01", "recipe.learning_rate=0.005", "rate=0.005", 18),
+        ("recipe.steps=60", "", "steps=default", 15),
+        ("recipe.steps=60", "recipe.steps=60", "", 19),
+    ],
+)
+def test_the_name_of_a_run_gives_way_to_what_was_changed(tmp_path, before, now, changed, name_width):
+    runs = (
+        {
+            "run": RunFolder(tmp_path / f"2026010{number}-120000-tiny-qwen-chats-sft-lora"),
+            "profile_name": "mine",
+            "searchable_settings": f"recipe.seed=7\n{text}",
+            "eval_loss": 5.417,
+        }
+        for number, text in ((2, now), (1, before))
+    )
+    text = run_rows(tmp_path, *runs)[0].lines(78)[0].plain
+    assert text[2:].startswith(f"{'tiny-qwen-chats-sft-lora'[: name_width - 1]}… finished  eval loss 5.417")
+    assert changed in text
+    assert "…" not in text[2 + name_width :]
+
+
 def test_training_runs_come_first_then_those_that_wait_in_their_order(tmp_path):
     states = [("waiting", 400.0), ("waiting", 300.0), ("queued", 350.0), ("running", 200.0), ("running", 100.0)]
     runs = (

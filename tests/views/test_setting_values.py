@@ -31,8 +31,8 @@ def test_a_run_says_what_differs_from_the_one_before(before, after, changed):
         (26, "learning_rate=0.1, +1"),
         (20, "learning_rate=0.1 …"),
         (12, "lea…=0.1, +1"),
-        (11, "0.1, +1"),
-        (6, ""),
+        (11, "lear…=0.1 …"),
+        (9, ""),
     ],
 )
 def test_of_changes_those_are_shown_that_have_room(width, text):

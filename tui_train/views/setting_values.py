@@ -2,6 +2,7 @@
 
 import shlex
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from typing import Any
 
 from tui_train.base.text import truncated_text, visible
@@ -38,6 +39,7 @@ def searchable_settings_text(profile: Profile | None, plan: Mapping[str, Any]) -
     return "\n".join(f"{key}={value}" for key, value in {**planned, **chosen}.items())
 
 
+@lru_cache(maxsize=2048)  # of a thousand runs at every key of a filter
 def changed_settings(text_before: str, text: str) -> tuple[str, ...]:
     """Return what differs between two texts of settings, as `name=value` of the second, of arguments each its own."""
     before, now = (dict(_named_values(each)) for each in (text_before, text))
@@ -55,7 +57,7 @@ def changed_settings(text_before: str, text: str) -> tuple[str, ...]:
 def changed_settings_text(changed: tuple[str, ...], width: int) -> str:
     """Return as many of some changes as have room, and how many more there are; the first keeps its value or goes.
 
-    A name is cut only where letters of it stay that tell what it is.
+    A name is cut only where letters of it stay that tell what it is: a value alone tells nothing.
     """
     for count in range(len(changed), 0, -1):
         more = len(changed) - count
@@ -66,12 +68,11 @@ def changed_settings_text(changed: tuple[str, ...], width: int) -> str:
         return ""
     if len(changed[0]) + 2 <= width:
         return f"{changed[0]} …"
-    rest = f", +{len(changed) - 1}" if changed[1:] else ""
-    room, value = width - len(rest), changed[0].partition("=")[2]
-    if room < len(value):
-        return ""
-    is_named = room >= len(value) + _MIN_NAME_LETTERS + len("…=")
-    return f"{truncated_text(changed[0], room) if is_named else value}{rest}"
+    value = changed[0].partition("=")[2]
+    for rest in (f", +{len(changed) - 1}", " …") if changed[1:] else ("",):
+        if (room := width - len(rest)) >= len(value) + _MIN_NAME_LETTERS + len("…="):
+            return f"{truncated_text(changed[0], room)}{rest}"
+    return ""
 
 
 def _named_values(settings_text: str) -> Iterator[tuple[str, str]]:
