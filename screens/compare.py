@@ -74,9 +74,10 @@ which they differ. Of two runs a wide screen also plots the difference.
         Binding("escape", "app.back", "Back", key_display="Esc"),
     ]
 
-    def __init__(self, runs: Sequence[RunFolder]) -> None:
-        """Compare runs, the first one called A."""
+    def __init__(self, runs: Sequence[RunFolder], opened_from: str = "Home") -> None:
+        """Compare runs, the first one called A; `opened_from` is the screen to which Esc goes back, in words."""
         super().__init__()
+        self._opened_from = opened_from
         self.runs = tuple(runs)
         self._compared: tuple[ComparedRun, ...] = ()
         self._axis: XQuantity = "step"
@@ -87,7 +88,7 @@ which they differ. Of two runs a wide screen also plots the difference.
 
     def compose(self) -> ComposeResult:
         """Put the plot over the tables, or beside the settings."""
-        yield StepBar(title="Home › Compare")
+        yield StepBar(title=f"{self._opened_from} › Compare")
         with Container(id="compare"):
             with Container(id="curves"):
                 yield Plot(id="losses")

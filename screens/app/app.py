@@ -321,12 +321,14 @@ class Wizard(DiscoveryApp):
     @on(CompareRuns)
     def _open_comparison(self, event: CompareRuns) -> None:
         from ..compare import CompareScreen
+        from ..run.screen import RunScreen
 
         if not isinstance(self.screen, HomeScreen):
             self._put_home_cursor_on_run(event.runs[-1])  # of those that were started together
         self._leave_steps()
         if not isinstance(self.screen, CompareScreen):
-            self.push_screen(CompareScreen(event.runs))
+            opened_from = "Run" if isinstance(self.screen, RunScreen) else "Home"
+            self.push_screen(CompareScreen(event.runs, opened_from))
 
     @on(OpenScreen)
     def _open_screen(self, event: OpenScreen) -> None:

@@ -22,7 +22,7 @@ from pilot import (
     until_true,
     wait_for_text,
 )
-from support import GIB, UUIDS, start_folder_holder
+from support import GIB, UUIDS, make_run_copies, start_folder_holder
 from textual.widgets._toast import Toast
 from training_results import safetensors_bytes, write_model
 from tui_train.screens.run import run_state
@@ -553,3 +553,14 @@ async def test_the_log_takes_the_colours_of_another_theme_at_once(machine, tmp_p
 )
 def test_a_finished_script_that_counts_from_0_has_made_all_steps(logged, steps, state, made):
     assert made_step_count(logged, steps, state) == made
+
+
+async def test_a_comparison_that_is_opened_from_a_run_is_named_so(machine, tmp_path):
+    run = finished_run(tmp_path)
+    make_run_copies(run, 1)
+    async with open_wizard(run=run) as pilot:
+        await wait_for_text(pilot, "Compare")
+        await press_keys("c")(pilot)
+        await wait_for_text(pilot, "Run › Compare")
+        await press_keys("escape")(pilot)
+        await wait_for_text(pilot, "● 5 Run")
