@@ -12,6 +12,7 @@ from textual.content import Content
 
 from tui_train.base.text import duration_text, grouped_digits, split_setting, visible
 from tui_train.runs.run_folders import RunFolder
+from tui_train.runs.status import waiting_or_end_reason
 from tui_train.views.compare import (
     RUN_LETTERS,
     ComparedRun,
@@ -144,7 +145,7 @@ which they differ. Of two runs a wide screen also plots the difference.
                 )
             )
         )
-        self.query_one(Hint).show_text(Content(faster_run_sentence(compared)))
+        self.query_one(Hint).show_text(Content(faster_run_sentence(compared) or _why_nothing_is_compared(compared)))
 
     def _draw_plot(self) -> None:
         series: list[PlotSeries] = []
@@ -206,6 +207,16 @@ which they differ. Of two runs a wide screen also plots the difference.
         """List all rows, or those that differ."""
         self._shows_all = not self._shows_all
         self._draw()
+
+
+def _why_nothing_is_compared(compared: Sequence[ComparedRun]) -> str:
+    """Return why there are no losses yet, where no run has begun to train; empty where one has."""
+    if any(each.status.attempts for each in compared):
+        return ""
+    if not all(each.status.state in {"queued", "waiting"} for each in compared):
+        return "None of these runs has started training."
+    why = next(filter(None, (waiting_or_end_reason(each.run, each.status) for each in compared)), "")
+    return f"All of these runs wait{f': {why}' if why else ''}. Their losses appear here once they train."
 
 
 def comparison_table(

@@ -16,7 +16,8 @@ from pilot import (
     until_true,
     wait_for_text,
 )
-from support import profile, set_variables, start_folder_holder, wait_until
+from support import make_run_copies, profile, set_variables, start_folder_holder, wait_until
+from tui_train.screens.messages import CompareRuns
 from tui_train.screens.preview.screen import PreviewScreen
 
 from tui_train.facts.types import GpuProcess
@@ -41,6 +42,17 @@ async def test_home_and_run_say_what_a_run_waits_for(machine, tmp_path, size):
         since = time.strftime("since %H:%M", time.localtime(now["time"]))
         await wait_for_text(pilot, "○ waiting", f"Waits for {reason}", since)
         await wait_for_text(pilot, "Plan  what it does once it starts", "on the CPU", "Batch", "learning rate")
+
+
+async def test_a_comparison_of_runs_that_wait_says_so(machine, tmp_path):
+    make_run_copies(finished_run(tmp_path), 1)
+    for run in run_folders.list_runs():
+        began = {"time": time.time(), "event": "run_started", "waits": "chosen", **start_folder_holder(run.path)}
+        events = (began, {"time": time.time(), "event": "waiting", "why": "0 of 2 CPU cores free"})
+        run.events_file.write_bytes(b"\n".join(map(msgspec.json.encode, events)) + b"\n")
+    async with open_wizard() as pilot:
+        pilot.app.post_message(CompareRuns(run_folders.list_runs()))
+        await wait_for_text(pilot, "Home › Compare", "All of these runs wait: 0 of 2 CPU cores free.")
 
 
 def test_no_placeholder_is_shown_of_the_arguments_of_a_run(tmp_path):
