@@ -113,6 +113,14 @@ def test_an_argument_that_the_recipe_sets_as_well_is_named_by_its_key():
 
 
 @pytest.mark.parametrize(
+    ("array", "what"), [("", "no value"), ("--lr=", "no value of --lr"), ("--lr=,", "no value of --lr")]
+)
+def test_an_empty_answer_is_told_to_have_no_value(array, what):
+    with pytest.raises(BadInput, match=f"^{what}: type some, separated by commas"):
+        prepare_members(profile(FULL_RECIPE), array, facts())
+
+
+@pytest.mark.parametrize(
     "array",
     ["recipe.seed", "recipe.seed=", "recipe.seed=1,,2", "recipe.seed=1,1", "trainer.model=/a,/b", "=1,2", "recipe.x=1",
      "recipe.seed=1,2%0", "recipe.seed=1,2%x", "recipe.seed=1,2%1",

@@ -66,6 +66,10 @@ def prepare_members(profile: Profile, array: str, facts: Facts) -> tuple[ArrayMe
         message = f"{visible(given)}: with %{at_once} jobs depend on earlier ones, in place of --dependency"
         raise BadInput(message, f"Leave %{at_once} out, or --dependency (slurm.options).")
     key, values = _split_values(array)
+    if not any(values):
+        raise BadInput(
+            f"no value{f' of {visible(key)}' if key else ''}: type some, separated by commas", _ARRAY_SYNTAX_REMEDY
+        )
     if len(values) > _MAX_RUNS:
         raise BadInput(f"{len(values)} values are too many at a time", f"Name at most {_MAX_RUNS}.")
     profiles = [_profile_with_key_or_argument(profile, key, value, array) for value in values if value]
