@@ -366,6 +366,10 @@ def test_the_defaults_of_a_script_are_those_that_it_writes_out(tmp_path):
     assert held["epochs"] == EffectiveValue(14.0, "the script's default")
     assert held["seed"] == EffectiveValue(None, SCRIPT_OWN_VALUE_SOURCE_TEXT)
     assert effective_settings(chosen, {})["recipe.learning_rate"].text == "1.0 (default)"
+    given, _ = script(tmp_path, ARGPARSE, trainer__arguments=("--lr=0.01",))
+    assert effective_settings(given, {"learning_rate": 0.01})["recipe.learning_rate"].text == "0.01", (
+        "an argument set it"
+    )
 
 
 def test_a_name_with_control_bytes_is_shown_safely():

@@ -4,14 +4,17 @@ from collections.abc import Mapping
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from tui_train.base.errors import BadInput
 from tui_train.base.text import visible
 from tui_train.facts.types import YamlDocument
 from tui_train.profile import fields
+from tui_train.profile.presets import KEY_BY_PLACEHOLDER
 from tui_train.profile.types import Profile
 from tui_train.setup.recipe import launcher_config
 from tui_train.setup.recipe.effective_values import effective_values, with_effective_values
+from tui_train.setup.recipe.options import user_options_for_value
 from tui_train.trainers import field_with_trainer_texts, trainer_has_own_field, trainer_of
 from tui_train.trainers.auto_preset import SCRIPT_OWN_VALUE_SOURCE_TEXT
 from tui_train.views import choices
@@ -45,7 +48,22 @@ def effective_settings(
     `document` is the trainer's own configuration file, as far as it was read.
     """
     effective, chosen = _effective_profile(profile, plan, document), {*fields.chosen_keys(profile)}
-    return {key: _effective_setting(key, profile, effective, plan, chosen=key in chosen) for key in fields.FIELDS}
+    found = {key: _effective_setting(key, profile, effective, plan, chosen=key in chosen) for key in fields.FIELDS}
+    given = _keys_given_as_arguments(profile)
+    return {key: replace(each, is_default=each.is_default and key not in given) for key, each in found.items()}
+
+
+def _keys_given_as_arguments(profile: Profile) -> frozenset[str]:
+    """Return the keys of the recipe whose values the user's own arguments set."""
+    try:
+        preset = trainer_of(profile).preset
+    except BadInput:
+        return frozenset()
+    return frozenset(
+        key
+        for name, key in KEY_BY_PLACEHOLDER.items()
+        if key.startswith("recipe.") and user_options_for_value(name, profile, preset)
+    )
 
 
 def shortened_setting_text(text: str, max_width: int) -> str:
