@@ -11,7 +11,7 @@ from textual.containers import Horizontal, Vertical
 from textual.content import Content
 from textual.worker import get_current_worker
 
-from tui_train.actions.export_model import ExportModelOptions, Server, export_model
+from tui_train.actions.export_model import ExportModelOptions, Server, export_model, find_converter
 from tui_train.actions.host_result import host_of_result
 from tui_train.actions.merge import MergeOptions, merge_adapter
 from tui_train.actions.result_child import AnswerCancelled, ModelCodeNotTrusted
@@ -74,6 +74,12 @@ _WORDS_BY_OPTION = {
     "; or name its folder: --llama-cpp FOLDER": "", "--type q8_0": "choose q8_0",
     "--for gguf": "for llama.cpp", "--for vllm": "for vLLM",
 }  # fmt: skip
+
+
+def _failure_line(done: str, error: TuiTrainError, remedy: str) -> Content:
+    """Return why something was not done, and a remedy in words for what is chosen here."""
+    words = with_words_for_options(words_on_screen(remedy), _WORDS_BY_OPTION)
+    return styled(FAILED_MARK, f" not {done}: {error.message}. {visible(words)}")
 
 
 def _hint_text(result: RunResult) -> str:
@@ -291,12 +297,13 @@ On the command line: tui-train result, try, evaluate, merge, export-model and pu
             if options.server == "vllm":
                 ask_for_folder(options)
             else:
-                question = "Which type of weights? A smaller one answers a little worse."
-                self.ask_choice(
-                    question,
-                    _WEIGHTS_TYPE_CHOICES,
-                    lambda answer: ask_for_folder(replace(options, weights_type=answer)),
-                )
+                self._call_if_converter_is_there(lambda: ask_for_type(options))
+
+        def ask_for_type(options: ExportModelOptions) -> None:
+            question = "Which type of weights? A smaller one answers a little worse."
+            self.ask_choice(
+                question, _WEIGHTS_TYPE_CHOICES, lambda answer: ask_for_folder(replace(options, weights_type=answer))
+            )
 
         def ask_for_folder(options: ExportModelOptions) -> None:
             def make(folder: str, *, trusted: bool, report: JobCallbacks) -> list[Content]:
@@ -308,6 +315,17 @@ On the command line: tui-train result, try, evaluate, merge, export-model and pu
             self._ask_for_folder("Write into which new folder?", folder, names_in_local_folder, job)
 
         self.ask_choice("For which server?", _SERVER_CHOICES, chosen)
+
+    @work(thread=True, exclusive=True, group="converter")
+    def _call_if_converter_is_there(self, ask: Callable[[], None]) -> None:
+        """Ask on, or say at once that there is no llama.cpp: no answer helps without it."""
+        try:
+            find_converter()
+        except TuiTrainError as error:
+            self._work_title, self._repeat_with_own_code = "Export", None
+            self.call_unless_cancelled(self._show_work, _failure_line("exported", error, error.remedy), busy=False)
+        else:
+            self.call_unless_cancelled(ask)
 
     def action_publish(self) -> None:
         """Show what would be sent to the Hub."""
@@ -342,11 +360,11 @@ On the command line: tui-train result, try, evaluate, merge, export-model and pu
         except AnswerCancelled:
             return
         except TuiTrainError as error:
-            remedy = with_words_for_options(words_on_screen(error.remedy), _WORDS_BY_OPTION)
+            remedy = error.remedy
             if isinstance(error, ModelCodeNotTrusted):
                 self._repeat_with_own_code = lambda: self._make_folder(job, folder, trusted=True)
                 remedy = "If you trust that file, F4 runs it, this time only."
-            lines = [styled(FAILED_MARK, f" not {job.done}: {error.message}. {visible(remedy)}")]
+            lines = [_failure_line(job.done, error, remedy)]
         self.call_unless_cancelled(self._show_work, *lines, busy=False)
 
     def _show_work(self, *lines: Content, busy: bool) -> None:

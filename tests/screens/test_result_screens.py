@@ -423,12 +423,13 @@ async def test_an_export_without_llama_cpp_names_the_command_that_gets_it(machin
         await pilot.press("x")
         await wait_for_text(pilot, "For which server?", "Ollama: a GGUF file, and a Modelfile", "vLLM: a folder")
         await pilot.press("enter")
+        await wait_for_text(pilot, "✗ not exported", "is not on PATH and not in", "Get it: git clone --depth 1")
+        assert "--llama-cpp" not in screen_text(pilot)
+        (tmp_path / "convert_hf_to_gguf.py").touch(mode=0o700)
+        await pilot.press("x", "enter")
         await wait_for_text(pilot, "Which type of weights?", "q8_0     8.5 bits a weight: 1.1 GB for 1 B parameters")
         await pilot.press("down", "down", "down", "enter")
         await wait_for_text(pilot, "Write into which new folder?", "run/ollama")
-        await pilot.press("enter")
-        await wait_for_text(pilot, "✗ not exported", "is not on PATH and not in", "Get it: git clone --depth 1")
-        assert "--llama-cpp" not in screen_text(pilot)
 
 
 async def test_an_export_is_cancelled_and_the_result_stays(machine, tmp_path, monkeypatch):

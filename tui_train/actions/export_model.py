@@ -119,7 +119,7 @@ class _Export(Struct, frozen=True):
         if weights_type not in {*CONVERTER_TYPES, *QUANTIZED_TYPES}:
             known = ", ".join((*CONVERTER_TYPES, *QUANTIZED_TYPES))
             raise BadInput(f"the type {visible(weights_type)} is not known", f"Give one of {known}: --type TYPE")
-        converter = _find_converter(options.llama_cpp)
+        converter = find_converter(options.llama_cpp)
         quantizer = _find_quantizer(options) if weights_type in QUANTIZED_TYPES else ""
         # Before an adapter is merged for minutes.
         python = training_python(self.run, options.python).python
@@ -193,8 +193,8 @@ def modelfile_text(gguf_name: str, template: str, stops: list[str]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _find_converter(llama_cpp: str) -> str:
-    """Return llama.cpp's converter, in the folder that is named, on PATH, or in ~/llama.cpp."""
+def find_converter(llama_cpp: str = "") -> str:
+    """Return llama.cpp's converter, in the folder that is named, on PATH, or in ~/llama.cpp; NotFound if missing."""
     if llama_cpp:
         named = expand_home(llama_cpp).absolute() / _CONVERTER_NAME
         if not named.is_file():
