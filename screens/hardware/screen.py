@@ -185,7 +185,7 @@ Without an NVIDIA GPU everything still works, on the CPU. With GPUs, the CPU tra
             if setup.is_slurm_job and cluster and not cluster.problem:
                 words = f"No GPU in {visible(machine.hostname)}: training runs on its CPU."
             gaps.insert(0, styled((words, "b")))
-            if not self.wizard.is_machine_fixed:
+            if not hidden and not self.wizard.is_machine_fixed:
                 gaps.append(styled("  ", ("h", KEY_STYLE), (" chooses another machine.", MUTED)))
         shown = self.query_one("#gaps", Lines)
         shown.display = bool(gaps)
@@ -194,7 +194,9 @@ Without an NVIDIA GPU everything still works, on the CPU. With GPUs, the CPU tra
     @property
     def keys_named_in_texts(self) -> tuple[str, ...]:
         """Keys of the title above the sets of GPUs and of the notes of Slurm's fields; without GPUs, of hosts."""
-        return ("s", "f3", *(() if self.facts is None or self.facts.machine.gpus else ("h",)))
+        machine = self.facts and self.facts.machine
+        is_without_gpus = machine and not machine.gpus and not any(gap.hides for gap in machine.gaps)
+        return ("s", "f3", *(("h",) if is_without_gpus else ()))
 
     def why_key_refused(self, key: str) -> str:
         """Return why F3 has no values for a field of Slurm."""

@@ -30,6 +30,9 @@ _TRACEBACK_HEADER = b"(most recent call last)"
 TERMINAL_ESCAPE_PATTERN = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
 _LOSS_WORD_BYTES = b"loss"
 _MAX_LINE_BYTES = 1500
+# A word of so many bytes is seldom in a line by chance: of an expression over several lines, those with it are kept.
+_MIN_KEPT_WORD_BYTES = 24
+_ANY_TEXT_PATTERN = re.compile("")
 
 NumberedLine = tuple[int, bytes]
 
@@ -43,31 +46,40 @@ class _SignatureExpression(NamedTuple):
 
 
 @functools.cache
-def _all_single_line_expressions() -> tuple[_SignatureExpression, ...]:
-    """Return all that are about one line; tracebacks, which others are about, are kept as a whole."""
+def _all_line_expressions() -> tuple[_SignatureExpression, ...]:
+    """Return all that are about one line, and the long words of the others; tracebacks are kept as a whole."""
     shown = [
         (expression, signature.warning) for signature, expressions in load_signatures() for expression in expressions
     ]
     named = [(expression, False) for _, expression in load_details()]
-    return tuple(
-        _SignatureExpression(expression, required_words(expression.pattern), warning)
-        for expression, warning in (*shown, *named)
-        if r"\n" not in expression.pattern
+    all_expressions = (*shown, *named)
+    long_words = {
+        words: warning
+        for expression, warning in all_expressions
+        if r"\n" in expression.pattern
+        for words in required_words(expression.pattern)
+        if min(map(len, words)) >= _MIN_KEPT_WORD_BYTES and not any(_TRACEBACK_HEADER in word for word in words)
+    }
+    return (
+        *(
+            _SignatureExpression(expression, required_words(expression.pattern), warning)
+            for expression, warning in all_expressions
+            if r"\n" not in expression.pattern
+        ),
+        *(_SignatureExpression(_ANY_TEXT_PATTERN, (words,), warning) for words, warning in long_words.items()),
     )
 
 
 @functools.cache
 def _expression_numbers_by_word() -> dict[bytes, tuple[int, ...]]:
     """Return the numbers of the expressions by words of which a line that they match in holds one."""
-    words = {
-        word for expression in _all_single_line_expressions() for word in rarest_required_words(expression.required)
-    }
+    words = {word for expression in _all_line_expressions() for word in rarest_required_words(expression.required)}
     short: list[bytes] = []
     for word in sorted(words, key=lambda word: (len(word), word)):
         if not any(shorter in word for shorter in short):
             short.append(word)
     numbers_of: dict[bytes, list[int]] = {}
-    for number, expression in enumerate(_all_single_line_expressions()):
+    for number, expression in enumerate(_all_line_expressions()):
         for word in {
             next(part for part in short if part in word) for word in rarest_required_words(expression.required)
         }:
@@ -86,7 +98,7 @@ def _possible_expression_numbers(line: bytes) -> tuple[int, ...]:
     if _any_required_word_pattern().search(line) is None:
         return ()
     numbers = {number for word, numbers in _expression_numbers_by_word().items() if word in line for number in numbers}
-    expressions = _all_single_line_expressions()
+    expressions = _all_line_expressions()
     return tuple(number for number in sorted(numbers) if may_contain_match(line, expressions[number].required))
 
 
@@ -169,7 +181,7 @@ class KeptMiddleLines:
         """Keep a line in which an expression matches."""
         raw = TERMINAL_ESCAPE_PATTERN.sub(b"", line).replace(b"\0", b"").decode("utf-8", "replace")
         text = "\n".join(split_rank_and_text(piece)[1].rstrip() for piece in raw.split("\r"))
-        expressions = _all_single_line_expressions()
+        expressions = _all_line_expressions()
         is_report = None
         for which in expression_numbers:
             expression = expressions[which]
