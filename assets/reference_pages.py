@@ -53,8 +53,8 @@ stand for what the log says. Several entries of one name are several ways to fai
 _FALLBACKS_HEAD = """\
 # Fallbacks
 
-What can be tried after GPU memory ran out: of those that are on (`ladder.rungs`, or *Fallbacks* on Recipe), each that
-saves memory in the phase of a step in which it ran out ([memory](../memory.md)). What changes the result is off by
+What can be tried when GPU memory runs out: of those that are on (`ladder.rungs`, or *Out of memory* on Recipe), each
+that saves memory in the phase of a step in which it ran out ([memory](../memory.md)). What changes the result is off by
 default, and needs your consent.
 """
 _PRESETS_HEAD = """\

@@ -125,7 +125,7 @@ TRAINER_ROWS = (
     make_field(
         "trainer.progress",
         "Progress lines",
-        r"If Run shows no steps: a regular expression for the script's lines, as it (?P<step>\d+) L=(?P<loss>\S+)",
+        r"If Run shows no steps: a regular expression; for iter 12 L=0.5: iter (?P<step>\d+) L=(?P<loss>\S+)",
         empty="the usual forms",
     ),
 )
