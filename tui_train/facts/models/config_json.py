@@ -64,7 +64,8 @@ def parse_model_dimensions(config: dict[str, Any], name: str = "") -> ModelDimen
     for table in tables:
         _refuse_unsupported_parts(table)
     tied = next((each for table in tables if isinstance(each := table.get("tie_word_embeddings"), bool)), None)
-    structure = next((known[name] for name in (kind, f"{kind}_text") if name in known), None)
+    rows = (known[name] for name in (kind, f"{kind}_text") if name in known)
+    structure: dict[str, Any] | None = next(rows, None)
     if structure is None:
         _refuse_unclear_layers(kind, fields, tied=tied)
         structure = {"caveats": (f"model type {kind}: its layers are counted as config.json describes them",)}
