@@ -72,9 +72,9 @@ def test_a_script_that_takes_one_tracker_never_reports_to_all_that_are_installed
     found = facts(packages=INSTALLED, paths={"/t.py": "file"})
     (finding,) = [each for each in findings_of(chosen, found) if each.forbids_plan]
     assert (finding.key, finding.remedy) == (f"tracking.{names[0]}", "Choose one of them.")
-    mended = apply_change(finding.change, chosen)
-    assert mended.tracking.chosen_trackers == names[:1]
-    assert not [each for each in findings_of(mended, found) if each.forbids_plan]
+    fixed = apply_change(finding.change, chosen)
+    assert fixed.tracking.chosen_trackers == names[:1]
+    assert not [each for each in findings_of(fixed, found) if each.forbids_plan]
 
 
 @pytest.mark.parametrize(("preset", "keys"), [
