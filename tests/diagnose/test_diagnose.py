@@ -298,6 +298,31 @@ def test_a_loss_that_is_no_number_is_a_failure_though_it_ended_well():
 
 
 @pytest.mark.parametrize(
+    ("code", "error", "failure"),
+    [
+        ("raise RuntimeError('boom')", "RuntimeError: boom", "user_exception"),
+        ("return rows[name]", "KeyError: 'label'", "user_exception"),
+        ("a @ b", "RuntimeError: mat1 and mat2 shapes cannot be multiplied (3x4 and 5x6)", "user_exception"),
+        ("raise ValueError(message)", "ValueError: the loss diverged", "nan_loss"),
+        ("assert torch.isfinite(value)", "AssertionError", "nan_loss"),
+        ("cholesky(value)", "RuntimeError: the input is not positive-definite", "nan_loss"),
+    ],
+)
+def test_a_loss_that_is_no_number_does_not_hide_the_error_that_ended_it(code, error, failure):
+    traceback = f'Traceback (most recent call last):\n  File "/home/me/train.py", line 9, in step\n    {code}\n{error}\n'
+    log = f"step 1 loss 2.0\nstep 2 loss nan\nstep 3 loss nan\n{traceback}"
+    found = said(log, 1)
+    assert found.failure == failure
+    told = "before it the loss was no number, from line 2 on"
+    assert (found.line == error and told in found.evidence) is (failure != "nan_loss")
+
+
+def test_an_error_that_was_caught_does_not_explain_steps_without_a_number():
+    caught = 'Traceback (most recent call last):\n  File "/home/me/train.py", line 9, in save\n    f()\nRuntimeError: boom\n'
+    assert said(f"step 1 loss 2.0\nstep 2 loss nan\n{caught}step 3 loss nan\n", 1).failure == "nan_loss"
+
+
+@pytest.mark.parametrize(
     ("edits", "takes", "edit", "advice"),
     [
         ({"recipe.precision": "fp16"}, {"precision", "learning_rate"}, ("recipe.precision", "bf16"), "Use bf16"),

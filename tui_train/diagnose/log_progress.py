@@ -1,5 +1,6 @@
 """Steps and endings in the lines of any trainer: what shows that a training went on after something frightening."""
 
+import itertools
 import re
 from collections.abc import Iterator, Sequence
 
@@ -41,6 +42,12 @@ def loss_lines_and_whether_broken(lines: Sequence[LogLine]) -> Iterator[tuple[Lo
         loss = match["loss"].lower()
         zero = loss.replace(".", "").strip("0") == "" and loss[0] == "0"
         yield line, loss in {"nan", "inf", "-inf"} or (zero and bool(_NAN_GRADIENT_PATTERN.search(line.text)))
+
+
+def first_line_of_broken_end(lines: Sequence[LogLine]) -> LogLine | None:
+    """Return the line from which on every loss is NaN or infinite, None where the last one is a number."""
+    points = reversed([*loss_lines_and_whether_broken(lines)])
+    return next(reversed([line for line, _ in itertools.takewhile(lambda point: point[1], points)]), None)
 
 
 def last_completion_line_number(lines: Sequence[LogLine]) -> int:

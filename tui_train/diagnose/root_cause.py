@@ -11,6 +11,7 @@ from tui_train.base.text import size_text, visible
 from tui_train.diagnose.collective_timeouts import collective_timeout_detail
 from tui_train.diagnose.failure_details import matching_detail_and_values
 from tui_train.diagnose.log_progress import (
+    first_line_of_broken_end,
     last_completion_line_number,
     last_step_with_finite_numbers,
     loss_lines_and_whether_broken,
@@ -22,6 +23,7 @@ from tui_train.diagnose.signatures import HARMLESS_LINE_PATTERN, load_signatures
 from tui_train.diagnose.traceback_lines import (
     STACK_HEADER,
     direct_cause_line,
+    frames_before,
     phase_of_traceback_before,
     user_mistake_start_line_number,
 )
@@ -40,6 +42,11 @@ _MIN_OUTSIDE_VERDICT_STRENGTH = 88
 _INDENT_OUTSIDE_FRAMES = 1 << 30
 # The last line of a traceback: of several processes in one log any may have been the first to end.
 _RAISED_ERROR_PATTERN = re.compile(r"\s*[\w.]+(?:Error|Exception)\b")
+# An error with such words may come from a loss that became NaN before it.
+_NUMERICAL_ERROR_PATTERN = re.compile(
+    r"(?i)nan\b|\binf|finite|loss|diverg|overflow|underflow|probab|\bscale|grad|singular|definite|converge|domain"
+    r"|out of range|FloatingPoint|device-side assert|CUDA error|threshold|\bbad\b"
+)
 _STEPS_PROVING_RECOVERY = 5
 # A shell's words for an environment that it did not get, for want of which a module is missing.
 _NO_ENVIRONMENT_PATTERN = re.compile(r"\bconda\b|Conda|\bmodule: command|ModuleCmd|\bLmod\b|/activate: No such file")
@@ -98,6 +105,7 @@ def diagnose(
     end, uncaught = _deciding_error_line(hits, evidence)
     if end is not None:
         hits = _without_reports_before_mistake(_without_caught_oom(hits, end), evidence.lines, end)
+        hits = _without_unrelated_nan(hits, evidence.lines, end)
         hits = _without_echoes_of_error(hits, end) if uncaught else hits
     best_hit = max(hits, key=lambda hit: (hit.signature.strength, -hit.line.number), default=None)
     if (evidence.exit_code or evidence.ended_unobserved) and (best_hit is None or best_hit.signature.strength < 10):
@@ -161,10 +169,9 @@ def _find_silent_failures(evidence: Evidence) -> list[SignatureHit]:
     """Return what fails without an error: a loss that became NaN, a checkpoint not loaded, processes each alone."""
     lines = evidence.lines
     hits, points = list[SignatureHit](), list(loss_lines_and_whether_broken(lines))
-    broken_to_end = [line for line, _ in itertools.takewhile(lambda point: point[1], reversed(points))]
-    if broken_to_end:
+    if broken := first_line_of_broken_end(lines):
         signature = msgspec.structs.replace(_signature_of_failure("nan_loss"), strength=50)
-        hits.append(SignatureHit(signature, broken_to_end[-1], {}))
+        hits.append(SignatureHit(signature, broken, {}))
     if 0 < evidence.first_logged_step < evidence.resumed_step:
         groups = {"resumed": str(evidence.resumed_step), "first": str(evidence.first_logged_step)}
         hits.append(SignatureHit(_signature_of_failure("resume_ignored"), _NO_LOG_LINE, groups))
@@ -228,6 +235,15 @@ def _without_echoes_of_error(hits: list[SignatureHit], end: LogLine) -> list[Sig
     if not any(hit.line.number == end.number for hit in kept):
         kept.append(_raised_error_hit(end))
     return kept
+
+
+def _without_unrelated_nan(hits: list[SignatureHit], lines: Sequence[LogLine], end: LogLine) -> list[SignatureHit]:
+    """Leave out that the loss became NaN where the error after the last step says nothing of numbers."""
+    innermost_code = [text for frame in frames_before(lines, end)[-1:] for text in frame.code]
+    has_trained_on = any(line.number > end.number for line, _ in loss_lines_and_whether_broken(lines))
+    if has_trained_on or _NUMERICAL_ERROR_PATTERN.search("\n".join([*innermost_code, end.text])):
+        return hits
+    return [hit for hit in hits if hit.signature.failure != "nan_loss" or hit.line.number >= end.number]
 
 
 def _raised_error_hit(line: LogLine) -> SignatureHit:
@@ -429,6 +445,8 @@ def _evidence_sentences(failure: str, evidence: Evidence, root_cause: dict[str, 
         yield f"{size_text(evidence.free_shm)} of shared memory free"
     if evidence.gpu_error:
         yield f"while it ran, the kernel reported {evidence.gpu_error}"
+    if failure != "nan_loss" and (broken := first_line_of_broken_end(evidence.lines)):
+        yield f"before it the loss was no number, from line {broken.number} on"
     if step := last_step_with_finite_numbers(evidence.lines):
         yield f"the last good step was {step}"
     if evidence.newest_checkpoint:
