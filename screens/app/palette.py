@@ -10,6 +10,7 @@ from textual.command import CommandPalette, DiscoveryHit, Hit, Hits, Provider
 from textual.content import Content
 from textual.dom import DOMNode
 from textual.events import Click
+from textual.fuzzy import Matcher
 from textual.markup import escape
 from textual.screen import Screen
 
@@ -48,10 +49,16 @@ class PaletteCommands(Provider):
         """Yield what matches."""
         matcher = self.matcher(query)
         for number, command in enumerate(self._offered_commands):
-            if (match := matcher.match(command.title)) > 0:
+            if (match := _match_score(matcher, command.title)) > 0:
                 score = match + _MAX_ORDER_BONUS * (_MAX_COMMANDS - number) / _MAX_COMMANDS
                 line = _title_in_columns(matcher.highlight(command.title))
                 yield Hit(score, line, command.callback, line.plain)
+
+
+def _match_score(matcher: Matcher, title: str) -> float:
+    """Return how well a command matches: one whose key or field alone does comes after those whose words do."""
+    words = title.partition(" (")[0]
+    return matcher.match(words) or matcher.match(title) / 10
 
 
 def _title_in_columns(title: Content) -> Content:

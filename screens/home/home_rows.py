@@ -51,7 +51,7 @@ from .home_state import HomeState
 from .start_options import blank_row, new_training_rows, start_page_rows, title_row
 
 RUN_KEY_PREFIX, PROFILE_KEY_PREFIX = "run:", "profile:"
-_GUARANTEED_NAME_WIDTH, _STEPS_WIDTH, _DATE_WIDTH, _CURVE_WIDTH = 22, 13, 12, 20
+_GUARANTEED_NAME_WIDTH, _STEPS_WIDTH, _DATE_WIDTH, _CURVE_WIDTH = 22, 13, 13, 20
 _MAX_NARROW_WIDTH = 70
 _MIN_NAME_WIDTH, _MAX_NAME_WIDTH = 16, 42
 _STATE_WIDTH, _ETA_WIDTH, _CHANGES_WIDTH = 10, 14, 18

@@ -47,7 +47,7 @@ class ScreenWithNewTraining(WizardScreen):
             if answer in answers:
                 self.open_start_option(answer)
             else:
-                self._open_pasted_text(answer)
+                self.open_pasted_text(answer)
 
         self.ask_choice("New training", answers.items(), start).takes_paste = True
 
@@ -67,10 +67,10 @@ class ScreenWithNewTraining(WizardScreen):
         """Open what is pasted, as if it were typed for the question."""
         event.stop()
         if event.text.strip():
-            self._open_pasted_text(event.text)
+            self.open_pasted_text(event.text)
 
     @work(thread=True, group="paste", exclusive=True)
-    def _open_pasted_text(self, text: str) -> None:
+    def open_pasted_text(self, text: str) -> None:
         """Open what a text begins, or ask about a command; where that is nothing, ask on with the text at hand."""
         try:
             if imported := _import_of_text(text):

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from textual import on, work
@@ -411,9 +412,18 @@ on each panel and group, which goes there, q quit."""
         self.query_one(FilterLine).open_input()
 
     def action_leave_filter(self) -> None:
-        """Go to the list; the filter stays."""
+        """Go to the list; the filter stays, unless it leaves no row and is a path whose slash has opened it."""
+        filter_line = self.query_one(FilterLine)
         self.set_focus(self.row_list)
-        self.query_one(FilterLine).close_input()
+        filter_line.close_input()
+        if filter_line.text and not self.row_list.cursor:
+            self._open_typed_path_if_there("/" + filter_line.text.lstrip("/"))
+
+    @work(thread=True, group="paste", exclusive=True)
+    def _open_typed_path_if_there(self, path: str) -> None:
+        if Path(path).exists():
+            self.call_later(self.action_clear_filter)
+            self.call_later(self.open_pasted_text, path)
 
     def action_clear_filter(self) -> None:
         """Show everything again."""

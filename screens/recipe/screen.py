@@ -69,7 +69,8 @@ F4   try micro batches in short real trainings, and choose the fastest
 Memory at the top is estimated by a formula, and ✓ fits is judged by that. Fragments are what PyTorch's allocator
 reserves between tensors. What other programs take of a GPU later is in neither estimate.
 
-Out of memory: the changes with [x] are tried from top to bottom when memory runs out. Space picks one, [ and ] move it.
+Out of memory: when memory runs out, the changes with [x] are tried from top to bottom, each only where it helps: a
+smaller evaluation batch in an evaluation, a fused optimizer in the optimizer step. Space picks one, [ and ] move it.
 Those with ✗ have no effect here and are left out.
 Those that change the result are picked only after a question, the others keep it the same."""
     TITLE_OF_STEP = "Recipe"
@@ -401,6 +402,7 @@ Those that change the result are picked only after a question, the others keep i
             found = get_rung(asking[0])
             question = f"“{found.label}”: {found.cost}.\nMay a run that is out of memory do this without asking you?"
             answers = (("", "No, leave it out"), ("yes", "Yes, allow it"))
+            self.update()  # The list shows it picked only after the answer.
             self.app.push_screen(
                 ChoiceDialog(question, answers),
                 lambda answer: self._post_rungs_if_consented(event.values, asking[0], answer),

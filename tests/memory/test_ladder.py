@@ -245,6 +245,7 @@ def test_what_helps_a_phase_is_reached_from_every_attempt(micro, rungs):
     [
         ({}, {"torch": "2.13.0"}, "fused_optimizer", "already fused"),
         ({}, {"transformers": "4.51.0"}, "fused_optimizer", ""),
+        ({"recipe.activation_checkpointing": True}, {}, "activation_checkpointing", "already on"),
         ({}, {"packages": {}}, "fused_cross_entropy", "the chosen Python has no liger-kernel"),
         ({"trainer.arguments": ("--optim", "adafactor")}, {}, "fused_optimizer", "you set --optim"),
         ({"trainer.arguments": ("--optim=sgd",)}, {}, "optimizer_8bit", "you set --optim=sgd"),

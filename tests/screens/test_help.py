@@ -7,7 +7,16 @@ import re
 from collections.abc import Iterator
 
 import pytest
-from pilot import PRETRAIN_KEY, open_wizard, press_keys, screen_text, until_true, wait_for_workers
+from pilot import (
+    PRETRAIN_KEY,
+    finished_run,
+    open_wizard,
+    press_keys,
+    screen_text,
+    until_true,
+    wait_for_text,
+    wait_for_workers,
+)
 from support import sample
 from textual.actions import parse
 from textual.app import App
@@ -88,6 +97,15 @@ async def test_the_palette_goes_to_a_field_and_to_a_step(machine):
             await wait_for_workers(pilot)
         await press_keys("ctrl+p", *"learningr", "enter")(pilot)
         await until_true(pilot, lambda: app.screen.form.cursor == "recipe.learning_rate")
+
+
+async def test_the_palette_finds_a_command_by_its_words_before_a_key_of_that_name(machine, tmp_path):
+    async with open_wizard(run=finished_run(tmp_path)) as pilot:
+        assert any("(Home)" in command.title for command in pilot.app.get_system_commands(pilot.app.screen))
+        await press_keys("ctrl+p", *"home")(pilot)
+        await wait_for_text(pilot, "Go to Home")
+        await press_keys("enter")(pilot)
+        await until_true(pilot, lambda: isinstance(pilot.app.screen, HomeScreen))
 
 
 async def test_the_palette_leaves_out_the_keys_with_which_one_types_and_scrolls(machine):

@@ -598,6 +598,19 @@ async def test_what_is_typed_at_once_or_pasted_is_for_the_filter_alone(run_of, r
         assert isinstance(pilot.app.screen, HomeScreen)
 
 
+async def test_a_typed_path_whose_slash_opens_the_filter_begins_with_it(run_of, rows):
+    run_of("qwen")
+    async with open_wizard() as pilot:
+        await press_keys(*str(rows.parent / "nothing"), "enter")(pilot)
+        await wait_for_workers(pilot)
+        assert "0 of 1 run" in screen_text(pilot)
+        await press_keys("escape", *str(rows), "enter")(pilot)
+        await wait_for_text(pilot, "● 1 Hardware")
+        assert pilot.app.profile.trainer.data == (str(rows),)
+        await press_keys("escape")(pilot)
+        await wait_for_text(pilot, "qwen")
+
+
 @pytest.mark.parametrize(
     ("size", "told", "drawn"),
     [((120, 40), True, True), ((160, 50), True, True), ((100, 40), False, True), ((80, 24), False, False)],

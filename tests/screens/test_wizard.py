@@ -185,6 +185,8 @@ async def test_rungs_are_reordered_and_one_that_changes_the_training_asks_for_co
         rows = [pick.value for pick in ladder.select_rows]
         await press_keys(*["down"] * (rows.index("sequence_length") - rows.index(ladder.cursor)), "space")(pilot)
         assert "out of memory do this" in screen_text(pilot)
+        # Behind the question it is not picked yet.
+        assert "sequence_length" not in ladder.picked
         assert pilot.app.profile.ladder.consent == ()
         await press_keys("down", "enter")(pilot)
         assert pilot.app.profile.ladder.consent == ("sequence_length",)

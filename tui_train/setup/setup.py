@@ -352,7 +352,9 @@ class Setup:
             for name, held in self.effective_values.items()
             if held.other_form_text and held.value is None
         }
-        return {"sharding": unsharded, "offload": offload, **refused, **by_user}
+        recipe = self.effective_profile.recipe
+        on = {name: "already on" for name in blocked_fallbacks.FALLBACKS_SWITCHED_ON_IN_RECIPE if getattr(recipe, name)}
+        return {"sharding": unsharded, "offload": offload, **on, **refused, **by_user}
 
     def _is_batch_unset(self) -> bool:
         """Return whether the batch is unknown, or only assumed from the defaults of a library that a script may use."""

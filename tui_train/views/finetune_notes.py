@@ -71,6 +71,8 @@ def recipe_screen_notes(setup: Setup) -> dict[str, str]:
         notes["recipe.steps"] = "ends after the epochs"
     if report:
         notes |= _length_and_answer_notes(setup, report)
+    elif profile.trainer.data and setup.effective_values["sequence_length"].source.endswith("default"):
+        notes["recipe.sequence_length"] = "until the data has been read"
     if words := _warm_up_note(recipe.warmup, steps):
         notes["recipe.warmup"] = words
     if generates_answers(chosen):

@@ -6,7 +6,7 @@ from pathlib import PurePath
 from msgspec import Struct
 
 from tui_train.base.text import duration_text, grouped_digits, percent, quantity, visible
-from tui_train.facts.data.data_use import FORMAT_LABELS
+from tui_train.facts.data.data_use import FORMAT_LABELS, learns_whole_chats
 from tui_train.memory.predict import predict_memory
 from tui_train.memory.workload import chosen_model_name
 from tui_train.plan.description import warm_up_text
@@ -14,6 +14,7 @@ from tui_train.profile import batch
 from tui_train.profile.types import FinetuneSettings, Profile
 from tui_train.setup.recipe.data_questions import (
     data_report_at_length_in_force,
+    question_about_data,
     total_training_steps,
     training_epoch_size,
 )
@@ -149,10 +150,12 @@ def _finetune_data_line(setup: Setup) -> OverviewLine:
         about = "about " if one.estimated and not look.all_read else ""
         notes = [f"{about}{grouped_digits(one.rows)} rows", FORMAT_LABELS.get(look.format, "")]
         notes.append(f"{short_count_text(one.tokens)} tokens" if one.tokens else "")
+        question = question_about_data(setup)
+        notes.append("whole chats learned" if look.chat and question and learns_whole_chats(look, question) else "")
     if trainer.validation_data:
         notes.append(f"evaluated on {_files_text(trainer.validation_data)}")
     elif share:
-        notes.append(f"{percent(share, 1 if share < _MIN_SHARE_WITHOUT_DECIMAL else 0)} kept for evaluations")
+        notes.append(f"{percent(share, 1 if share < _MIN_SHARE_WITHOUT_DECIMAL else 0)} of the rows for evaluations")
     return OverviewLine(
         "Data", _files_text(trainer.data) if trainer.data else "none", visible(", ".join(filter(None, notes)))
     )

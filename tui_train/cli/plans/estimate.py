@@ -151,8 +151,9 @@ def _estimate_lines(answer: EstimateAnswer) -> list[str]:
     for name in (*names, _TOTAL):
         parts = (parts.get(name) for parts in answer.phases.values())
         rows.append((name, *(f"{part / 2**30:.2f}" if part else "-" for part in parts)))
-    learning = f"{short_count_text(answer.trained_parameters)} of them learn"
-    parameters = f"{short_count_text(answer.parameters)} parameters, {learning}"
+    learning = "new ones learn" if answer.how.trained == "lora" else "of them learn"
+    trained = f"{short_count_text(answer.trained_parameters)} {learning}"
+    parameters = f"{short_count_text(answer.parameters)} parameters, {trained}"
     peak = answer.peak
     lines = [
         f"{visible(answer.model.name)}: {parameters}",
