@@ -85,12 +85,6 @@ def run_attempt(start: RunStart, position: int, number: int, log: str) -> Attemp
         return AttemptEnd(CANNOT_WRITE_EXIT_CODE)
     become_subreaper()
     oom_kills_before, began = _import_modules_for_end_and_count_oom_kills(), time.monotonic()
-    details: dict[str, object] = {"resumed": resumed_step} if resumed_step else {}
-    if name:
-        details.update(engine=start.planned.engine, container=name)
-    # Some systems let a cgroup be made, and nobody be moved there.
-    if cgroup.cgroup_member_pids(cgroup_path, start.mark):
-        details.update(cgroup=cgroup_path)
     record_event(
         start,
         "attempt_started",
@@ -99,7 +93,7 @@ def run_attempt(start: RunStart, position: int, number: int, log: str) -> Attemp
         position=position,
         leader=leader.pid,
         leader_ticks=leader.ticks,
-        **details,
+        **_attempt_start_event_fields(start, resumed_step, name, cgroup_path),
     )
     family = ProcessFamily(start.mark, leader, os.getpid())
     # What hangs in a driver since it was asked is a child as well, and no part of the training.
@@ -140,6 +134,19 @@ def _checkpoint_on_all_machines(start: RunStart, position: int) -> str:
     if why_unusable:
         print_message(f"begins with the first step, and not with {visible(resumed_from)}: {why_unusable}")
     return "" if why_unusable else resumed_from
+
+
+def _attempt_start_event_fields(
+    start: RunStart, resumed_step: int, container_name: str, cgroup_path: str
+) -> dict[str, object]:
+    """Return from which step an attempt resumes, and by which container and cgroup its processes are found."""
+    fields: dict[str, object] = {"resumed": resumed_step} if resumed_step else {}
+    if container_name:
+        fields.update(engine=start.planned.engine, container=container_name)
+    # Some systems let a cgroup be made, and nobody be moved there.
+    if cgroup.cgroup_member_pids(cgroup_path, start.mark):
+        fields.update(cgroup=cgroup_path)
+    return fields
 
 
 def _import_modules_for_end_and_count_oom_kills() -> int | None:
