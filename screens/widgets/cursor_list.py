@@ -181,6 +181,10 @@ class CursorList(ScrollView, can_focus=True, inherit_bindings=False):
         self.state = ListState(rows, pinned_section)
         self._strips: dict[int, Strip] = {}
 
+    def allow_focus(self) -> bool:
+        """Take no focus while hidden: when a screen is shown again, Textual gives it to a hidden list too (8.2.8)."""
+        return self.display and super().allow_focus()
+
     @property
     def cursor(self) -> str:
         """The key of the row in which the cursor is; empty where there are none."""

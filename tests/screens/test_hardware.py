@@ -3,6 +3,7 @@
 import msgspec
 import pytest
 from pilot import (
+    CPU_MACHINE,
     CUDA_PYTHON,
     MACHINE_WITHOUT_CARDS,
     PRETRAIN_KEY,
@@ -68,6 +69,17 @@ async def test_a_card_that_a_run_has_taken_is_shown_and_can_be_waited_for_or_lef
         await press_keys("f2")(pilot)
         assert pilot.app.profile.hardware.gpus == (THREE_CARDS[2].uuid,)
         assert "w when its GPUs are free" not in screen_text(pilot)
+
+
+async def test_the_hidden_list_of_a_machine_without_gpus_is_not_focused_when_the_screen_is_back(machine):
+    machine(CPU_MACHINE)
+    async with open_wizard(PRETRAIN_KEY) as pilot:
+        hardware = pilot.app.screen
+        await press_keys("f1")(pilot)
+        hardware.set_focus(None)
+        await press_keys("escape", "up")(pilot)
+        assert pilot.app.screen is hardware
+        assert hardware.form.has_focus_within
 
 
 @pytest.mark.parametrize(
