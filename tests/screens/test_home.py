@@ -166,8 +166,8 @@ def test_a_run_says_what_was_changed_since_the_one_before(tmp_path, width, chang
 @pytest.mark.parametrize(
     ("before", "now", "changed", "name_width"),
     [
-        ("recipe.learning_rate=0.01", "recipe.learning_rate=0.005", "rate=0.005", 18),
-        ("recipe.steps=60", "", "steps=default", 15),
+        ("recipe.learning_rate=0.01", "recipe.learning_rate=0.005", "rate=0.005", 17),
+        ("recipe.steps=60", "", "steps=default", 14),
         ("recipe.steps=60", "recipe.steps=60", "", 19),
     ],
 )
