@@ -273,6 +273,59 @@ NAMED = [
     ("RuntimeError: Evaluation hit an out-of-memory error. `auto_find_batch_size` only adjusts the training batch size",
      "cuda_oom", ("in evaluation", "per_device_eval_batch_size")),
     ("FileNotFoundError: Expected /no/such/prefix.bin to exist.", "missing_file", ("not exist: /no/such/prefix.bin.",)),
+    (("ValueError: numpy.dtype size changed, may indicate binary incompatibility. Expected 96 from C header, got 88 "
+     "from PyObject"), "import_mismatch", ("another NumPy", "--force-reinstall")),
+    ("FileNotFoundError: Dataset '/d/data.yaml' images not found, missing path '/data/sets/images/val'",
+     "missing_file", ("/d/data.yaml describes the data", "(/data/sets/images/val)", "`path:`")),
+    ("FileNotFoundError: /d/data.yaml 'test:' images not found ❌", "missing_file", ("/d/data.yaml", "(test:)")),
+    ("torch._dynamo.exc.FailOnRecompileLimitHit: recompile_limit reached with fullgraph=True. Excessive recompilations",
+     "triton_compile", ("again and again", "dynamic=True", "TORCH_LOGS=recompiles")),
+    ("torch._dynamo.exc.Unsupported: Data-dependent branching", "triton_compile",
+     ("one graph: Data-dependent branching", "torch.compiler.disable")),
+    ("ValueError: Cannot flatten integer dtype tensors", "fsdp_mixed_dtype", ("uint8", "bnb_4bit_quant_storage")),
+    ("RuntimeError: Pin memory thread exited unexpectedly", "dataloader_worker", ("pin_memory=False", "--ipc=host")),
+    (("FATAL:   While making image from oci registry: error fetching image to cache: while building SIF from layers: "
+     "unpack layer: write /tmp/build-temp-2/rootfs/a.so: no space left on device"), "disk_full", ("APPTAINER_TMPDIR",)),
+    ("docker: failed to register layer: write /opt/a.so: no space left on device.", "disk_full",
+     ("Docker or Podman", "prune")),
+    ("ERROR: Could not install packages due to an OSError: [Errno 28] No space left on device", "disk_full",
+     ("pip had no room", "TMPDIR")),
+    ("run.sh: line 8: 22114 Illegal instruction     (core dumped) python train.py", "segfault",
+     ("newer or another one", "lscpu")),
+    ("torch.distributed.elastic: failed (exitcode: -4)\n  exitcode  : -4 (pid: 7)", "segfault", ("lscpu",)),
+    (("omegaconf.errors.InterpolationKeyError: Interpolation key 'paths.data_dir' not found\n    full_key: a"),
+     "config_invalid", ("from paths.data_dir, which nothing sets", "+paths.data_dir=VALUE")),
+    (('omegaconf.errors.InterpolationResolutionError: KeyError raised while resolving interpolation: "Environment '
+     "variable 'PROJECT_ROOT' not found\""), "config_invalid", ("the variable PROJECT_ROOT", "PROJECT_ROOT=VALUE")),
+    (('  File "/tmp/pip-install-x/flash-attn/setup.py", line 22, in <module>\n    import torch\nModuleNotFoundError: '
+      "No module named 'torch'"), "missing_module", ("build isolation", "--no-build-isolation")),
+    ("RuntimeError: Internal: could not parse ModelProto from /models/m/tokenizer.model", "checkpoint_corrupt",
+     ("(/models/m/tokenizer.model)", "Git LFS")),
+    (("tarfile.ReadError: (\"unexpected end of data @ <_io.BufferedReader name='/data/shards/a-31.tar'>\")"),
+     "checkpoint_corrupt", ("(/data/shards/a-31.tar)", "tar -tf")),
+    ("EOFError: Compressed file ended before the end-of-stream marker was reached", "checkpoint_corrupt", ("gzip -t",)),
+    ("ValueError: No samples found in dataset; perhaps you have fewer shards than workers.", "empty_dataset",
+     ("fewer shards than workers", "resampled=True")),
+    (("cv2.error: OpenCV(4.10.0) /io/opencv/modules/imgproc/src/color.cpp:196: error: (-215:Assertion failed) "
+     "!_src.empty() in function 'cvtColor'"), "bad_data", ("cv2.imread", "img is None")),
+    ("OSError: Unable to synchronously open file (truncated file: eof = 96, sblock->base_addr = 0, stored_eof = 2048)",
+     "bad_data", ("HDF5 file is cut off", "h5ls")),
+    ("BlockingIOError: [Errno 11] Unable to open file (unable to lock file, errno = 11, error message = 'Resource')",
+     "file_lock_timeout", ("HDF5", "HDF5_USE_FILE_LOCKING")),
+    (('Traceback (most recent call last):\n  File "/e/datasets/formatting/formatting.py", line 285, in __getitem__\n'
+      "    value = self.data[key]\nKeyError: 'prompt'"), "user_exception", ("has no column 'prompt'", "rename_column")),
+    (("megatron.core.dist_checkpointing.core.CheckpointingException: Global shape mismatch for loaded "
+     "(torch.Size([50304, 4096])) and expected ((50432, 4096)) tensor for key embedding.word_embeddings.weight"),
+     "checkpoint_mismatch", ("the vocabulary of embedding.word_embeddings.weight is 50304 in it and 50432",)),
+    (('ValueError: Trying to set a tensor of shape torch.Size([32, 8]) in "weight" (which has shape torch.Size([31, 8]'
+      ")), this looks incorrect."), "checkpoint_mismatch", ("is 32 in it and 31 in the model",)),
+    (("RuntimeError: Data processing error: CAS service error : Reqwest Error: HTTP status server error (504 Gateway "
+     "Timeout), domain: https://cas-server.xethub.hf.co/r"), "hub_network", ("has an error (504).",)),
+    (('Traceback (most recent call last):\n  File "/env/lib/python3.11/site-packages/own/mamba.py", line 190, in f'
+      "\n    x = causal_conv1d_fn(\nTypeError: 'NoneType' object is not callable"), "user_exception",
+     ("causal_conv1d_fn is None", "optional package")),
+    (("RuntimeError: Given groups=1, weight of size [64, 3, 7, 7], expected input[16, 1, 224, 224] to have 3 channels, "
+     "but got 1 channels instead"), "user_exception", ("takes 3 channels", "has 1", '.convert("RGB")')),
     ("omegaconf.errors.MissingMandatoryValue: Missing mandatory value: model.data", "config_invalid",
      ("leaves model.data open", "model.data=VALUE")),
 ]  # fmt: skip

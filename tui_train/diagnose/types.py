@@ -167,6 +167,8 @@ HEADING_BY_FAILURE = {
     "sigkill": "killed by signal 9",
     "sigterm": "ended by SIGTERM",
     "slurm_chdir": "folder not on the node",
+    "slurm_oom": "more memory than the job requested",
+    "slurm_time_limit": "time limit of the job",
     "torch_cpu_build": "torch without CUDA",
     "user_args": "wrong arguments",
     "user_exception": "error in the script",
