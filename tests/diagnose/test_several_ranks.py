@@ -101,8 +101,14 @@ def test_an_end_from_outside_stays_one(text):
         "[3]: ",
         "(EngineCore_DP0 pid=1) ERROR 09-28 15:47:24 [core.py:718] ",
         "[2024-02-27T21:35:28.4198Z] fa88a9df [rank=3] || ",
+        "trainer-1  | ",
+        "trainer-1  | [rank3]: ",
+        "[pod/train-0/trainer] ",
+        "2026-11-27T09:12:41.123456789Z ",
+        "2026-11-27T09:12:41.123456789Z stderr F [rank1]: ",
+        "Nov  7 09:12:41 gpu-a python[4242]: ",
     ],
-    ids=["pdsh", "NeMo", "vLLM", "Determined"],
+    ids=["pdsh", "NeMo", "vLLM", "Determined", "Compose", "Compose rank", "kubectl", "Docker", "CRI", "journal"],
 )
 def test_what_launchers_write_before_each_line_is_no_part_of_it(prefix):
     text = (

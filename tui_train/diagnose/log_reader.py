@@ -26,8 +26,10 @@ _PEEKED_START_BYTES = 4096
 # What programs print besides letters: it moves the cursor, or colours.
 _ALLOWED_CONTROL_BYTES = frozenset(b"\t\n\r\b\f\v\a\x1b")
 # A pipe that a shell has opened for us, as in `diagnose <(zcat log.gz)`, is like standard input.
+# A machine's name as pdsh writes it, a container's as Docker Compose and kubectl do.
 _HOST_PREFIX_PATTERN = re.compile(
-    r'([A-Za-z0-9][\w.-]{0,79}: )(?:Traceback \(most recent call last\)|  File "|\[\d{4}-\d\d-\d\d )'
+    r"((?:[A-Za-z0-9][\w.-]{0,79}(?:: | *\| )|\[\w{1,20}/[\w./-]{1,160}\] ))"
+    r'(?:\[(?:rank|default)?\d{1,5}\]: ?)?(?:Traceback \(most recent call last\)|  File "|\[\d{4}-\d\d-\d\d )'
 )
 _DESCRIPTOR_PATH_PATTERN = re.compile(r"(?:/dev|/proc/self)/fd/(\d{1,9})", re.ASCII)
 _MIN_HOLE_BYTES = 1 << 20
@@ -222,14 +224,19 @@ def relevant_log_lines(
 
 
 def _without_host_prefixes(lines: tuple[LogLine, ...]) -> tuple[LogLine, ...]:
-    """Return lines without the machine's name that pdsh writes before each, which a traceback or a record shows."""
+    """Return lines without the name of a machine or container before each, which a traceback or a record shows."""
     prefixes = tuple({match[1] for line in lines if (match := _HOST_PREFIX_PATTERN.match(line.text))})
     if not prefixes:
         return lines
-    return tuple(
-        LogLine(line.number, line.text.partition(": ")[2], line.rank) if line.text.startswith(prefixes) else line
-        for line in lines
-    )
+    return tuple(_without_host_prefix(line, prefixes) for line in lines)
+
+
+def _without_host_prefix(line: LogLine, prefixes: tuple[str, ...]) -> LogLine:
+    prefix = max((prefix for prefix in prefixes if line.text.startswith(prefix)), key=len, default="")
+    if not prefix:
+        return line
+    rank, text = split_rank_and_text(line.text[len(prefix) :])
+    return LogLine(line.number, text, line.rank if rank is None else rank)
 
 
 def _lines_of_start_and_end(file: BinaryIO, size: int) -> tuple[LogLine, ...]:

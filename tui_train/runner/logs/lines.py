@@ -28,6 +28,12 @@ _LINE_ORIGIN_PATTERN = re.compile(
     r"|\[rank (?P<c>\d{1,6})\]|\((?:\w+ )?pid=\d+[^)]{0,80}\)|\[(?:\d+,)?(?P<d>\d{1,6})\]<std(?:out|err)>:"
     r"|\[[\dT:.Z-]{20,40}\] \w{4,16} \[rank=(?P<e>\d{1,6})\] \|\|)\s?)"
 )
+# What containers' logs and the journal have before each line, whoever wrote it.
+_LINE_TIME_PATTERN = re.compile(
+    r"(?:\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{9}(?:Z|[+-]\d\d:\d\d) (?:std(?:out|err) [FP] )?"
+    r"|[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d [\w.-]{1,80} (?!systemd|kernel|sshd|nvidia|slurm|docker|containerd)"
+    r"[\w.@-]{1,60}\[\d{1,8}\]: )"
+)
 # A traceback begins where the cursor is: behind a progress bar.
 _BAR_BEFORE_TRACEBACK_PATTERN = re.compile(
     r"^[^\[]{0,300}\d+%\|.{0,300}?(?=\[rank\d{1,6}\]: \W{0,300}Traceback \(most recent call last\))"
@@ -91,6 +97,8 @@ def without_rank_prefix(line: str) -> str:
 def split_rank_and_text(line: str) -> tuple[int | None, str]:
     """Return the rank that a line says it comes from, None where it does not, and what it says then."""
     rank = None
+    if (line[:1].isdigit() or line[3:4] == " ") and (time := _LINE_TIME_PATTERN.match(line)):
+        line = line[time.end() :]
     before = _BAR_BEFORE_TRACEBACK_PATTERN.match(line) if "Traceback (most" in line else None
     line = line[before.end() :] if before else line
     for _ in range(3):
