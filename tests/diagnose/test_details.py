@@ -326,6 +326,8 @@ NAMED = [
      ("causal_conv1d_fn is None", "optional package")),
     (("RuntimeError: Given groups=1, weight of size [64, 3, 7, 7], expected input[16, 1, 224, 224] to have 3 channels, "
      "but got 1 channels instead"), "user_exception", ("takes 3 channels", "has 1", '.convert("RGB")')),
+    ("OSError: [Errno 30] Read-only file system: '/ckpt/last.pt'", "permission_denied",
+     ("only be read (/ckpt/last.pt)", "without :ro")),
     ("omegaconf.errors.MissingMandatoryValue: Missing mandatory value: model.data", "config_invalid",
      ("leaves model.data open", "model.data=VALUE")),
 ]  # fmt: skip
