@@ -328,6 +328,26 @@ NAMED = [
      "but got 1 channels instead"), "user_exception", ("takes 3 channels", "has 1", '.convert("RGB")')),
     ("OSError: [Errno 30] Read-only file system: '/ckpt/last.pt'", "permission_denied",
      ("only be read (/ckpt/last.pt)", "without :ro")),
+    ("OSError: Error no file named model_index.json found in directory /models/sd.", "missing_file",
+     ("/models/sd has no model_index.json", "from_single_file")),
+    ("AssertionError: One or both of the .idx and .bin files cannot be found at the path prefix /data/my_document",
+     "missing_file", ("prepared data of Megatron at /data/my_document", "_text_document")),
+    ("FileNotFoundError: Couldn't find any class folder in /data/train.", "missing_file", ("(/data/train)",)),
+    ("FileNotFoundError: Found no valid file for the classes cat, dog. Supported extensions are: .jpg", "missing_file",
+     ("(cat, dog)", "allow_empty=True")),
+    (('Traceback (most recent call last):\n  File "/own.py", line 9, in main\n    raise ValueError(\nValueError: '
+      "Unrecognized configuration class <class 'transformers.models.own.configuration_own.OwnVLConfig'> for "
+      "this kind of AutoModel: AutoModelForCausalLM."), "config_invalid",
+     ("AutoModelForCausalLM cannot load a model of the kind OwnVL", "AutoModelForImageTextToText")),
+    (("AssertionError: All bounding boxes should have positive height and width. Found invalid box [1, 2, 1, 4] for "
+     "target at index 0."), "bad_data", ("Found invalid box [1, 2, 1, 4]", "clip it")),
+    ("ValueError: Expected x_max for bbox [0.4 0.2 1.1 0.7] to be in the range [0.0, 1.0], got 1.1.", "bad_data",
+     ("A bounding box", "xyxy")),
+    (('Traceback (most recent call last):\n  File "/own.py", line 9, in main\n    raise ValueError(\nValueError: '
+      "`--caption_column` value 'text' needs to be one of: image, caption"), "config_invalid",
+     ("refuses a setting: `--caption_column`", "in the arguments")),
+    (('Traceback (most recent call last):\n  File "/own.py", line 9, in main\n    raise RuntimeError(\nRuntimeError: '
+      "The folder out is not empty; --overwrite allows it"), "config_invalid", ("refuses", "--overwrite allows it")),
     ("omegaconf.errors.MissingMandatoryValue: Missing mandatory value: model.data", "config_invalid",
      ("leaves model.data open", "model.data=VALUE")),
 ]  # fmt: skip
@@ -437,6 +457,9 @@ RAISED = [
      "config_invalid", "torch refuses a setting: persistent_workers", "Change what the message names"),
     ("accelerate/utils/launch.py", "assert port", "AssertionError: no port for 3 machines",
      "user_exception", "accelerate raised: AssertionError: no port for 3 machines", "gives to accelerate; where"),
+    # It cannot find something, which is no use that it does not support.
+    ("peft/x.py", "raise RuntimeError(", "RuntimeError: cannot locate the layer x in the model",
+     "user_exception", "PEFT raised: RuntimeError: cannot locate the layer x", "gives to PEFT; where that is right"),
     # It names what was looked up, and nothing to do.
     ("pandas/core/indexes/base.py", "raise KeyError(key) from err", "KeyError: 'text'",
      "user_exception", "pandas looks for 'text', and it is not there", "Look at line 3 of /home/ann/train.py"),
@@ -640,6 +663,12 @@ def test_a_file_is_of_the_library_in_whose_clone_it_lies(file, library):
         ("AttributeError: module 'torch.distributed' has no attribute 'fsdp'", "import_mismatch", "another version"),
         ("lightning.fabric.utilities.exceptions.MisconfigurationException: `configure_optimizers` must be implemented",
          "config_invalid", "Lightning refuses"),
+        ("ValueError: Labels' sequence length 462 cannot exceed the maximum allowed length of 448 tokens.",
+         "user_exception", "max_length=448"),
+        ("ValueError: Tried to step 1002 times. The specified number of total steps is 1000", "user_exception",
+         "made for 1000 steps"),
+        ("RuntimeError: unscale_() has already been called on this optimizer since the last update().",
+         "user_exception", "sync_gradients"),
         ("botocore.exceptions.NoCredentialsError: Unable to locate credentials", "user_exception", "AWS_ACCESS_KEY_ID"),
         ("yaml.scanner.ScannerError: mapping values are not allowed here", "user_exception", "file of settings"),
     ],

@@ -46,7 +46,9 @@ _ADVICE_PATTERN = re.compile(
     r"|provide|choose|instead)\b"
 )
 _UNSUPPORTED_PATTERN = re.compile(
-    r"(?i)\b(?:cannot|can.t|only (?:supports?|works?|available|possible|allowed|implemented|for|with)|unsupported"
+    r"(?i)\b(?:(?:cannot|can.t)(?! (?:be (?:found|opened|read|loaded|empty|none|negative|zero)|find|exceed|open|read"
+    r"|load|locate|infer|determine|parse)\b)|unsupported"
+    r"|only (?:supports?|works?|available|possible|allowed|implemented|for|with)"
     r"|not (?:yet )?(?:supported|implemented|allowed|available|compatible|possible)"
     r"|(?:does|do)(?:n.t| not) (?:yet )?(?:support|work|allow)|incompatible|unimplemented|exclusive)\b"
 )
