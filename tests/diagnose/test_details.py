@@ -348,6 +348,17 @@ NAMED = [
      ("refuses a setting: `--caption_column`", "in the arguments")),
     (('Traceback (most recent call last):\n  File "/own.py", line 9, in main\n    raise RuntimeError(\nRuntimeError: '
       "The folder out is not empty; --overwrite allows it"), "config_invalid", ("refuses", "--overwrite allows it")),
+    ("RuntimeError: Mesh should not be bigger than default world size 4, but found 8 ranks!", "world_size_mismatch",
+     ("multiply to 8, and 4 processes train", "multiply to 4")),
+    ("RuntimeError: Attempting to deserialize object on a CUDA device but torch.cuda.is_available() is False.",
+     "no_gpu_visible", ("saved from a GPU", 'map_location="cpu"')),
+    (("mlflow.exceptions.MlflowException: API request to http://mlflow.lab:5000/api failed with exception "
+     "HTTPConnectionPool(host='mlflow.lab', port=5000): Max retries exceeded with url: /api"), "hub_network",
+     ("MLflow", "mlflow.lab:5000", "MLFLOW_TRACKING_URI")),
+    (('Traceback (most recent call last):\n  File "/env/lib/python3.11/site-packages/s3fs/core.py", line 9, in f\n'
+      "    raise err\nPermissionError: Forbidden"), "permission_denied", ("object store", "AWS_PROFILE")),
+    ("jinja2.exceptions.UndefinedError: 'dict object' has no attribute 'content'", "user_exception",
+     ("chat template", "role and content")),
     ("omegaconf.errors.MissingMandatoryValue: Missing mandatory value: model.data", "config_invalid",
      ("leaves model.data open", "model.data=VALUE")),
 ]  # fmt: skip
@@ -669,6 +680,12 @@ def test_a_file_is_of_the_library_in_whose_clone_it_lies(file, library):
          "made for 1000 steps"),
         ("RuntimeError: unscale_() has already been called on this optimizer since the last update().",
          "user_exception", "sync_gradients"),
+        ("RuntimeError: output with shape [1, 28, 28] doesn't match the broadcast shape [3, 28, 28]",
+         "user_exception", "as many channels"),
+        ("RuntimeError: derivative for aten::own_backward is not implemented", "user_exception", "SDPBackend.MATH"),
+        ("RuntimeError: FlashAttention forward only supports head dimension at most 256", "user_exception",
+         "only supports head dimension at most 256"),
+        ("TypeError: 'DataLoader' object is not subscriptable", "user_exception", "of another kind"),
         ("botocore.exceptions.NoCredentialsError: Unable to locate credentials", "user_exception", "AWS_ACCESS_KEY_ID"),
         ("yaml.scanner.ScannerError: mapping values are not allowed here", "user_exception", "file of settings"),
     ],
