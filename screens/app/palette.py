@@ -56,9 +56,9 @@ class PaletteCommands(Provider):
 
 
 def _match_score(matcher: Matcher, title: str) -> float:
-    """Return how well a command matches: one whose key or field alone does comes after those whose words do."""
+    """Return how well a command matches: one that has the query in its words comes before one that has it as a key."""
     words = title.partition(" (")[0]
-    return matcher.match(words) or matcher.match(title) / 10
+    return matcher.match(title) + (matcher.query.casefold() in words.casefold())
 
 
 def _title_in_columns(title: Content) -> Content:

@@ -22,7 +22,8 @@ class _FilterInput(Input):
     """The input of a filter."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("enter,down", "screen.leave_filter", "To the list", key_display="Enter"),
+        Binding("enter", "screen.open_typed_path_or_leave_filter", "To the list", key_display="Enter"),
+        Binding("down", "screen.leave_filter", show=False),
         Binding("escape", "screen.clear_filter", "Clear", key_display="Esc"),
     ]
 

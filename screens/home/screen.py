@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from textual import on, work
@@ -94,7 +93,8 @@ profile.
   Enter           open a run; begin with a profile
   /               filter: only runs with these words: name, model,
                   data, state, note, or a setting's value
-                  (rate=2e-4); Esc shows all again
+                  (rate=2e-4); Esc shows all again. Of a path that
+                  is typed, Enter begins with it
   n               new training: fine-tune, own script,
                   a small one to see it work, or a path or
                   a command
@@ -412,18 +412,30 @@ on each panel and group, which goes there, q quit."""
         self.query_one(FilterLine).open_input()
 
     def action_leave_filter(self) -> None:
-        """Go to the list; the filter stays, unless it leaves no row and is a path whose slash has opened it."""
-        filter_line = self.query_one(FilterLine)
+        """Go to the list; the filter stays."""
         self.set_focus(self.row_list)
-        filter_line.close_input()
-        if filter_line.text and not self.row_list.cursor:
-            self._open_typed_path_if_there("/" + filter_line.text.lstrip("/"))
+        self.query_one(FilterLine).close_input()
+
+    def action_open_typed_path_or_leave_filter(self) -> None:
+        """Go to the list; where no row is left, begin with the path that was typed, whose slash opened the filter."""
+        self.action_leave_filter()
+        text = self.query_one(FilterLine).text
+        if "/" in text.strip("/") and not self.row_list.cursor:
+            self._open_typed_path_if_there(text)
 
     @work(thread=True, group="paste", exclusive=True)
-    def _open_typed_path_if_there(self, path: str) -> None:
-        if Path(path).exists():
-            self.call_later(self.action_clear_filter)
-            self.call_later(self.open_pasted_text, path)
+    def _open_typed_path_if_there(self, filter_text: str) -> None:
+        from tui_train.runner.system.paths import path_state
+
+        path = "/" + filter_text.lstrip("/")
+        if path_state(path) in {"file", "folder"}:
+            self.call_unless_cancelled(self._open_typed_path, path, filter_text)
+
+    def _open_typed_path(self, path: str, filter_text: str) -> None:
+        """Begin with a path, unless something else was done meanwhile."""
+        if self.app.screen is self and self.query_one(FilterLine).text == filter_text:
+            self.action_clear_filter()
+            self.open_pasted_text(path)
 
     def action_clear_filter(self) -> None:
         """Show everything again."""

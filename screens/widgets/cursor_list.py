@@ -182,7 +182,7 @@ class CursorList(ScrollView, can_focus=True, inherit_bindings=False):
         self._strips: dict[int, Strip] = {}
 
     def allow_focus(self) -> bool:
-        """Take no focus while hidden: when a screen is shown again, Textual gives it to a hidden list too (8.2.8)."""
+        """Return whether it can take the focus: not while hidden, of which Textual takes no account (8.2.8)."""
         return self.display and super().allow_focus()
 
     @property

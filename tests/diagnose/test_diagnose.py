@@ -306,19 +306,37 @@ def test_a_loss_that_is_no_number_is_a_failure_though_it_ended_well():
         ("raise ValueError(message)", "ValueError: the loss diverged", "nan_loss"),
         ("assert torch.isfinite(value)", "AssertionError", "nan_loss"),
         ("cholesky(value)", "RuntimeError: the input is not positive-definite", "nan_loss"),
+        ("int(value)", "ValueError: cannot convert float NaN to integer", "nan_loss"),
+        ("f()  # after the loss", "RuntimeError: please upgrade the glossary of this domain", "user_exception"),
     ],
 )
 def test_a_loss_that_is_no_number_does_not_hide_the_error_that_ended_it(code, error, failure):
-    traceback = f'Traceback (most recent call last):\n  File "/home/me/train.py", line 9, in step\n    {code}\n{error}\n'
+    traceback = (
+        f'Traceback (most recent call last):\n  File "/home/me/train.py", line 9, in step\n    {code}\n{error}\n'
+    )
     log = f"step 1 loss 2.0\nstep 2 loss nan\nstep 3 loss nan\n{traceback}"
     found = said(log, 1)
     assert found.failure == failure
-    told = "before it the loss was no number, from line 2 on"
+    told = "before it, from line 2 on, the loss or its gradients were NaN or infinite"
     assert (found.line == error and told in found.evidence) is (failure != "nan_loss")
 
 
+def test_an_error_of_one_rank_is_its_end_though_another_one_trains_on():
+    steps = "[rank0]: step 1 loss 2.0\n[rank0]: step 2 loss nan\n"
+    error = '[rank1]: Traceback (most recent call last):\n[rank1]:   File "a.py", line 9, in f\n[rank1]:     x()\n'
+    found = said(f"{steps}{error}[rank1]: RuntimeError: boom\n[rank0]: step 3 loss nan\n", 1)
+    assert (found.failure, found.rank) == ("user_exception", 1)
+
+
+def test_what_comes_before_the_broken_steps_is_not_after_them():
+    log = "step 1 loss 1\ntorch.OutOfMemoryError: CUDA out of memory. Tried to allocate 9.00 GiB.\nstep 2 loss nan\n"
+    assert not [words for words in said(log, 1).evidence if "before it" in words]
+
+
 def test_an_error_that_was_caught_does_not_explain_steps_without_a_number():
-    caught = 'Traceback (most recent call last):\n  File "/home/me/train.py", line 9, in save\n    f()\nRuntimeError: boom\n'
+    caught = (
+        'Traceback (most recent call last):\n  File "/home/me/train.py", line 9, in save\n    f()\nRuntimeError: boom\n'
+    )
     assert said(f"step 1 loss 2.0\nstep 2 loss nan\n{caught}step 3 loss nan\n", 1).failure == "nan_loss"
 
 

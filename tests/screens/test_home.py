@@ -601,10 +601,18 @@ async def test_what_is_typed_at_once_or_pasted_is_for_the_filter_alone(run_of, r
 async def test_a_typed_path_whose_slash_opens_the_filter_begins_with_it(run_of, rows):
     run_of("qwen")
     async with open_wizard() as pilot:
-        await press_keys(*str(rows.parent / "nothing"), "enter")(pilot)
-        await wait_for_workers(pilot)
-        assert "0 of 1 run" in screen_text(pilot)
-        await press_keys("escape", *str(rows), "enter")(pilot)
+        for typed, last_key in (
+            (rows.parent / "nothing", "enter"),
+            ("/usr", "enter"),
+            ("/x" * 300, "enter"),
+            (rows, "down"),
+        ):
+            pilot.app.screen.action_open_filter()
+            pilot.app.screen.query_one(Input).value = str(typed)[1:]
+            await press_keys(last_key)(pilot)
+            assert "0 of 1 run" in screen_text(pilot)
+            await press_keys("escape")(pilot)
+        await press_keys(*str(rows), "enter")(pilot)
         await wait_for_text(pilot, "● 1 Hardware")
         assert pilot.app.profile.trainer.data == (str(rows),)
         await press_keys("escape")(pilot)

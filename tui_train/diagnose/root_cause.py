@@ -44,9 +44,10 @@ _INDENT_OUTSIDE_FRAMES = 1 << 30
 _RAISED_ERROR_PATTERN = re.compile(r"\s*[\w.]+(?:Error|Exception)\b")
 # An error with such words may come from a loss that became NaN before it.
 _NUMERICAL_ERROR_PATTERN = re.compile(
-    r"(?i)nan\b|\binf|finite|loss|diverg|overflow|underflow|probab|\bscale|grad|singular|definite|converge|domain"
-    r"|out of range|FloatingPoint|device-side assert|CUDA error|threshold|\bbad\b"
+    r"(?i)(?<![a-z])(?:nans?|inf|(?:non-?|is)?finite|loss(?:es)?|diverge[sd]?|overflow|underflow|probability|grad(?:ient)?s?)"
+    r"(?![a-z])|infinit|singular|positive.definite|converge|math domain|device-side assert|CUDA error|invalid values"
 )
+_CODE_COMMENT_PATTERN = re.compile(r"#.*")
 _STEPS_PROVING_RECOVERY = 5
 # A shell's words for an environment that it did not get, for want of which a module is missing.
 _NO_ENVIRONMENT_PATTERN = re.compile(r"\bconda\b|Conda|\bmodule: command|ModuleCmd|\bLmod\b|/activate: No such file")
@@ -239,11 +240,19 @@ def _without_echoes_of_error(hits: list[SignatureHit], end: LogLine) -> list[Sig
 
 def _without_unrelated_nan(hits: list[SignatureHit], lines: Sequence[LogLine], end: LogLine) -> list[SignatureHit]:
     """Leave out that the loss became NaN where the error after the last step says nothing of numbers."""
-    innermost_code = [text for frame in frames_before(lines, end)[-1:] for text in frame.code]
-    has_trained_on = any(line.number > end.number for line, _ in loss_lines_and_whether_broken(lines))
-    if has_trained_on or _NUMERICAL_ERROR_PATTERN.search("\n".join([*innermost_code, end.text])):
+    has_trained_on = any(
+        line.number > end.number and line.rank == end.rank for line, _ in loss_lines_and_whether_broken(lines)
+    )
+    if has_trained_on or _may_be_caused_by_nan(lines, end):
         return hits
     return [hit for hit in hits if hit.signature.failure != "nan_loss" or hit.line.number >= end.number]
+
+
+def _may_be_caused_by_nan(lines: Sequence[LogLine], end: LogLine) -> bool:
+    """Return whether an error, or the code that raised it, speaks of numbers."""
+    innermost_code = [text for frame in frames_before(lines, end)[-1:] for text in frame.code]
+    code = [_CODE_COMMENT_PATTERN.sub("", text) for text in innermost_code]
+    return bool(_NUMERICAL_ERROR_PATTERN.search("\n".join([*code, end.text])))
 
 
 def _raised_error_hit(line: LogLine) -> SignatureHit:
@@ -291,10 +300,13 @@ def _without_reports_before_mistake(
     }
 
     cannot_import = end.text.lstrip().startswith("ModuleNotFoundError")
+    may_be_nan = _may_be_caused_by_nan(lines, end)
 
     def is_only_reported(hit: SignatureHit) -> bool:
         earlier = 0 < hit.line.number < begin and hit.line.rank in {None, end.rank}
         if cannot_import and _NO_ENVIRONMENT_PATTERN.search(hit.line.text):
+            return False
+        if may_be_nan and hit.signature.failure == "nan_loss":
             return False
         # Without a rank, an earlier traceback may be of another process.
         return earlier and hit.line.number not in raised and hit.signature.strength < _MIN_OUTSIDE_VERDICT_STRENGTH
@@ -394,7 +406,7 @@ def _make_diagnosis(
         cause=cause,
         remedy=_fill_in_values(signature.remedy, groups, spaced=False),
         change=change,
-        evidence=tuple(_evidence_sentences(signature.failure, evidence, root_cause)),
+        evidence=(*_evidence_sentences(signature.failure, evidence, root_cause), *_progress_sentences(hit, evidence)),
         source_file=hit.groups.get("own_file", "") if own_line else "",
         source_line=int(own_line) if 0 < len(own_line) < _MAX_LINE_NUMBER_DIGITS else 0,
     )
@@ -445,8 +457,13 @@ def _evidence_sentences(failure: str, evidence: Evidence, root_cause: dict[str, 
         yield f"{size_text(evidence.free_shm)} of shared memory free"
     if evidence.gpu_error:
         yield f"while it ran, the kernel reported {evidence.gpu_error}"
-    if failure != "nan_loss" and (broken := first_line_of_broken_end(evidence.lines)):
-        yield f"before it the loss was no number, from line {broken.number} on"
+
+
+def _progress_sentences(hit: SignatureHit, evidence: Evidence) -> Iterator[str]:
+    """Yield how far the training came."""
+    broken = None if hit.signature.failure == "nan_loss" else first_line_of_broken_end(evidence.lines)
+    if broken and broken.number < hit.line.number:
+        yield f"before it, from line {broken.number} on, the loss or its gradients were NaN or infinite"
     if step := last_step_with_finite_numbers(evidence.lines):
         yield f"the last good step was {step}"
     if evidence.newest_checkpoint:

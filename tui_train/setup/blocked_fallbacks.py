@@ -25,15 +25,6 @@ _REPLACEABLE_FILE_VALUES_BY_FALLBACK: dict[str, tuple[object, ...]] = {
 }
 # Fallbacks that are named as the value of the recipe that they change.
 _FALLBACKS_NAMED_LIKE_RECIPE_VALUES = frozenset({"activation_checkpointing", "sequence_length", "layers"})
-# Fallbacks that are a switch of the recipe by the same name.
-FALLBACKS_SWITCHED_ON_IN_RECIPE = (
-    "expandable_segments",
-    "fused_optimizer",
-    "activation_checkpointing",
-    "fused_cross_entropy",
-    "optimizer_8bit",
-    "lora",
-)
 _GPU_ONLY_FALLBACKS = frozenset({"fused_optimizer", "fused_cross_entropy", "optimizer_8bit"})
 _UNCOORDINATED_MACHINES_REASON = "no fallbacks with several machines: each would decide for itself"
 BATCH_NOT_SET_REASON = "set Micro batch and Global batch first: those of the script are not known"

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from msgspec import json
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from tui_train.base.errors import BadInput
 from tui_train.base.text import visible
@@ -353,7 +353,8 @@ class Setup:
             if held.other_form_text and held.value is None
         }
         recipe = self.effective_profile.recipe
-        on = {name: "already on" for name in blocked_fallbacks.FALLBACKS_SWITCHED_ON_IN_RECIPE if getattr(recipe, name)}
+        # A fallback that switches something on has the name of that field.
+        on = {name: "already on" for name, value in asdict(recipe).items() if value is True}
         return {"sharding": unsharded, "offload": offload, **on, **refused, **by_user}
 
     def _is_batch_unset(self) -> bool:

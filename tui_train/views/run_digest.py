@@ -275,7 +275,7 @@ class DigestCache:
             seconds_left=_seconds_left(progress, attempt.started, attempt.resumed, live.timed_from)
             if digest.is_live and not status.never_had_turn
             else None,
-            why_not_resumable=why_not_resumable(run, status, progress.step or None),
+            why_not_resumable=why_not_resumable(run, status),
         )
 
 

@@ -39,6 +39,7 @@ from tui_train.profile.types import Profile
 from tui_train.runner.logs.progress import Progress
 from tui_train.runner.run_folder.state import RunStatus
 from tui_train.runs import run_folders
+from tui_train.runs.follow import read_progress
 from tui_train.runs.interrupts import Interrupts, record_signals
 from tui_train.runs.local_start import StartOptions, WhenFree, has_nothing_left_to_train, launch_log_text
 from tui_train.runs.remote_run import read_remote_location
@@ -123,14 +124,16 @@ def resume_run(reference: str, *, detach: bool, force: bool, when_free: WhenFree
         why = f"{name} would fail again: its script and settings are as they were. {same.cause}"
         raise Unavailable(why, same.remedy + other + anyway)
     why_not = why_not_resumable(run_dir, status)
-    would_lose_steps = why_not.startswith(NO_CHECKPOINT_REASON)
+    has_no_checkpoint = why_not.startswith(NO_CHECKPOINT_REASON)
+    # Before its first step there is nothing to lose: a download that broke off goes on.
+    would_lose_steps = has_no_checkpoint and read_progress(run_dir, status.attempts).step > 0
     if not force and (would_lose_steps or why_not == PRESET_CANNOT_RESUME_REASON):
         raise Unavailable(f"{visible(run_dir.name)} {why_not}", train_again_remedy(run_dir))
     with record_signals(click.echo) as interrupts:
         answers.announce_changes(starts=(run_dir.name,), writes=(str(run_dir.path),))
         words = place_of_run(run_dir).resume(run_dir, interrupts, when_free=when_free)
         with _exit_on_lost_terminal(interrupts):
-            if would_lose_steps:
+            if has_no_checkpoint:
                 click.echo(f"{visible(run_dir.name)} {why_not}. It starts at step 0.")
             if words:
                 click.echo(f"{visible(run_dir.name)}: {words}")

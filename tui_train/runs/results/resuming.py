@@ -14,7 +14,6 @@ from tui_train.runner.run_folder import checkpoints
 from tui_train.runner.run_folder.state import RunStatus
 from tui_train.runner.run_folder.supervisor_plan import CheckpointLayout, read_plan
 from tui_train.runner.system.refused import Refused
-from tui_train.runs.follow import read_progress
 from tui_train.runs.remote_run import (
     is_output_in_shared_run_folder,
     local_output_folder,
@@ -88,11 +87,10 @@ def _train_again_text(run: RunFolder) -> str:
     return f"Train again: tui-train run {visible(shlex.quote(str(run.profile_file)))}"
 
 
-def why_not_resumable(run: RunFolder, status: RunStatus, last_step: int | None = None) -> str:
+def why_not_resumable(run: RunFolder, status: RunStatus) -> str:
     """Return why another start would not go on where a run ended, as words after "it"; empty where it would.
 
-    Where it made steps (`last_step`, None: its logs are read for it) and has no checkpoint, it begins with
-    NO_CHECKPOINT_REASON, and names what one would be.
+    Without a checkpoint it begins with NO_CHECKPOINT_REASON, and names what one would be.
     """
     if status.is_live or status.leftover:
         return "still runs"
@@ -106,9 +104,6 @@ def why_not_resumable(run: RunFolder, status: RunStatus, last_step: int | None =
         return PRESET_CANNOT_RESUME_REASON
     position = status.attempts[-1].position
     if how == "by itself" or newest_checkpoint(run, position):
-        return ""
-    # Before its first step there is nothing to lose: a download that broke off goes on.
-    if not (read_progress(run, status.attempts).step if last_step is None else last_step):
         return ""
     awaited = find_run_output(run, position).awaited
     return NO_CHECKPOINT_REASON + (f": none is a {awaited}" if awaited not in {"", _COMPLETE_CHECKPOINT_TEXT} else "")
