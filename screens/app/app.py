@@ -438,24 +438,30 @@ class Wizard(DiscoveryApp):
         """Leave the wizard; a live run that is being watched asks first."""
         asks = getattr(self.screen, "ask_before_leaving", None)
         try:
-            if (asks is not None and asks()) or self._ask_before_cancelling_installation():
+            if (asks is not None and asks()) or self._ask_before_leaving_installation():
                 return
         except Exception as error:  # noqa: BLE001 - whatever fails, the wizard can be left
             self._handle_exception(error)
         self._leave_without_asking()
 
-    def _ask_before_cancelling_installation(self) -> bool:
-        """Ask whether an environment that is being made is given up; false when there is none."""
+    def _ask_before_leaving_installation(self) -> bool:
+        """Ask what becomes of an environment that is being made; false when there is none."""
         from ..widgets.dialogs import ChoiceDialog
 
         if not self._environment.is_busy or isinstance(self.screen, ChoiceDialog):
             return self._environment.is_busy
 
         def answered(answer: str | None) -> None:
+            if answer == "cancel":
+                self._environment.cancel()
             if answer:
                 self._leave_without_asking()
 
-        answers = (("", "Stay here until it is done"), ("leave", "Cancel the installation and quit"))
+        answers = (
+            ("", "Stay here until it is done"),
+            ("leave", "Quit; it goes on, and F2 shows it again"),
+            ("cancel", "Cancel the installation and quit"),
+        )
         self.push_screen(ChoiceDialog("Packages are still being installed.", answers), answered)
         return True
 
@@ -479,7 +485,7 @@ class Wizard(DiscoveryApp):
         with suppress(Exception):
             goes_on = self._continuing_runs_text()
         set_children_cancelled()
-        self._environment.cancel()
+        self._environment.leave()
         lines = list(filter(None, (f"tui-train: {left}" if left else "", last_words, goes_on)))
         self.exit(code, message=Text("\n".join(lines)) if lines else None)
 

@@ -25,6 +25,10 @@ _MAX_OUTPUT_LINES = 200
 _MIN_SECONDS_BETWEEN_REPORTS = 0.3  # seconds between two pictures of what is done
 
 
+class _NotFollowedError(TuiTrainError):
+    """The wizard ends while an environment is being made."""
+
+
 class EnvironmentInstaller:
     """Installs one environment at a time; the app's `installation` is its state."""
 
@@ -32,7 +36,7 @@ class EnvironmentInstaller:
         """Begin with none; `show` is called on the app's thread as the state of an installation changes."""
         self._app = app
         self._show = show
-        self._cancel = threading.Event()
+        self._cancel, self._leave = threading.Event(), threading.Event()
 
     @property
     def is_busy(self) -> bool:
@@ -54,6 +58,10 @@ class EnvironmentInstaller:
         """End the present installation; what it has made is removed."""
         self._cancel.set()
 
+    def leave(self) -> None:
+        """Follow the present installation no longer; it goes on, and the same fix follows it again."""
+        self._leave.set()
+
     def _install_in_worker(
         self, environment: "EnvironmentInstall", machine: "Machine", installation: Installation
     ) -> None:
@@ -64,6 +72,8 @@ class EnvironmentInstaller:
 
         def cancelled() -> bool:
             reporter.report_pending()
+            if self._leave.is_set() and not self._cancel.is_set():
+                raise _NotFollowedError("the installation goes on", "")
             # The worker is cancelled with the app, however that ends.
             return self._cancel.is_set() or worker.is_cancelled
 

@@ -30,10 +30,10 @@ class InstallScreen(WizardScreen):
     HELP = """Install
 
 An environment of its own is made for the training: your other Pythons stay as they are. Where the training runs on
-a host, it is made there, by what that has, and goes on there while the connection is lost.
-Esc leaves this page, and the work goes on; F2 on the step before shows it again. When it is done, your settings
-use the new Python. x cancels it, and leaving the wizard ends it: what was made so far is removed, what was downloaded
-is kept by pip or uv for the next time."""
+a host, it is made there, by what that has.
+Esc leaves this page, and the work goes on; F2 on the step before shows it again, also when the connection was lost
+or the wizard was left in the meantime. When it is done, your settings use the new Python. x cancels it: what was
+made so far is removed, what was downloaded is kept by pip or uv for the next time."""
     SHARED_VALUES = ("installation",)
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "app.back", "Go on", key_display="Enter"),

@@ -3,6 +3,7 @@
 import os
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -493,7 +494,7 @@ async def test_one_key_makes_the_environment_that_idle_cards_need(slow_uv):
 
 
 @pytest.mark.whole
-@pytest.mark.parametrize("how", ["x", "leave"])
+@pytest.mark.parametrize("how", ["x", "quit"])
 async def test_an_installation_that_does_not_end_well_leaves_nothing(slow_uv, how):
     app = make_wizard()
     async with app.run_test(size=(80, 24)) as pilot:
@@ -501,11 +502,36 @@ async def test_an_installation_that_does_not_end_well_leaves_nothing(slow_uv, ho
         await shown(pilot, "2 RTX 3090 are idle")
         await pilot.press("f2")
         await shown(pilot, "Downloading torch")
-        if how == "leave":
-            await pilot.press("q", "down", "enter")
+        if how == "quit":
+            await pilot.press("q", "down", "down", "enter")
         else:
             await pilot.press("x")
             await shown(pilot, "✗ The installation was cancelled")
             assert app.profile.trainer.python == ""
             assert "Nothing of the environment is left" in screen_text(pilot)
     wait_until(lambda: not list(environments_folder().iterdir()), what="something is left")
+
+
+@pytest.mark.whole
+@pytest.mark.parametrize("how", ["quit", "hangup"])
+async def test_an_installation_goes_on_without_the_wizard_and_is_followed_again(slow_uv, how):
+    app = make_wizard()
+    async with app.run_test(size=(80, 24)) as pilot:
+        await press_keys(PRETRAIN_KEY)(pilot)
+        await shown(pilot, "2 RTX 3090 are idle")
+        await pilot.press("f2")
+        await shown(pilot, "Downloading torch")
+        if how == "quit":
+            await pilot.press("q", "down", "enter")
+        else:
+            app.save_draft_and_exit(128 + signal.SIGHUP)
+    (folder,) = environments_folder().iterdir()
+    app = make_wizard()
+    async with app.run_test(size=(80, 24)) as pilot:
+        await press_keys(PRETRAIN_KEY)(pilot)
+        await shown(pilot, "2 RTX 3090 are idle")
+        await pilot.press("f2")
+        await shown(pilot, "Downloading torch")
+        (slow_uv / "go").touch()
+        await shown(pilot, "✓ Done: ")
+        assert app.profile.trainer.python == str(folder / "bin/python")
