@@ -84,7 +84,7 @@ class ChoiceDialog(ModalScreen[str]):
 
 
 class _LineInput(Input):
-    """The input of a dialog, which takes all lines of what is pasted, as one, and marks where a long text is cut."""
+    """The input of a dialog, which marks where a long text is cut."""
 
     def render_line(self, y: int) -> Strip:
         """Put … in place of the first cell where there is more text before it, unless the cursor is there."""
@@ -93,10 +93,6 @@ class _LineInput(Input):
             return strip
         style = next(iter(strip.crop(0, 1))).style
         return Strip.join([Strip([Segment("…", style)]), strip.crop(1)])
-
-    def on_paste(self, event: Paste) -> None:
-        """Join them: the input itself would take the first alone."""
-        event.text = " ".join(event.text.splitlines())
 
 
 class TextDialog(ModalScreen[str | None]):

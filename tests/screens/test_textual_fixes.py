@@ -16,7 +16,7 @@ from textual._styles_cache import StylesCache
 from textual.app import App, ComposeResult
 from textual.color import Color
 from textual.content import Content
-from textual.events import Click, Key, Resize
+from textual.events import Click, Key, Paste, Resize
 from textual.geometry import Size
 from textual.screen import Screen
 from textual.widget import AwaitMount, Widget
@@ -119,6 +119,23 @@ def test_the_cursor_of_an_input_does_not_blink():
     entry = Input.__new__(Input)
     unfixed(Input.__init__)(entry)
     assert (entry.cursor_blink, Input().cursor_blink) == (True, False)
+
+
+async def test_an_input_takes_all_lines_of_what_is_pasted():
+    make_wizard()
+
+    class Typed(App[None]):
+        def compose(self) -> ComposeResult:
+            yield Input()
+
+    async with Typed().run_test() as pilot:
+        entry = pilot.app.query_one(Input)
+        unfixed(Input._on_paste)(entry, Paste("a.jsonl\nb.jsonl\n"))
+        assert entry.value == "a.jsonl"
+        entry.value = ""
+        entry.post_message(Paste("a.jsonl\r\n\r\nb.jsonl\r\n"))
+        await pilot.pause()
+        assert entry.value == "a.jsonl b.jsonl"
 
 
 def test_a_cache_of_colours_keeps_no_widget():
