@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from rich.text import Text
 from textual import on, work
+from textual.actions import SkipAction
 from textual.app import SystemCommand
 from textual.await_complete import AwaitComplete
 from textual.binding import Binding, BindingType
@@ -18,6 +19,7 @@ from textual.driver import Driver
 from textual.drivers.linux_driver import LinuxDriver
 from textual.screen import Screen
 from textual.timer import Timer
+from textual.widgets import Input
 
 from tui_train.base.errors import TuiTrainError
 from tui_train.base.text import display_path, visible
@@ -88,7 +90,11 @@ class Wizard(DiscoveryApp):
     # A form takes 78 columns, and what follows from it at least 38.
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (118, "-medium"), (140, "-wide")]  # noqa: RUF012 - declared so in App
     VERTICAL_BREAKPOINTS = [(0, "-low"), (18, "-usual"), (34, "-tall")]  # noqa: RUF012
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("ctrl+q", "leave", "Quit", show=False, priority=True)]
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("ctrl+q", "leave", "Quit", show=False, priority=True),
+        # In a dialog, no other binding of the app's is looked at.
+        Binding("ctrl+c", "help_quit", show=False, priority=True),
+    ]
 
     def __init__(self, run_folder: str = "", named_place: "Place | None" = None) -> None:
         """Open on Home, or on a run's folder; for this machine, or for the one that is named."""
@@ -443,6 +449,16 @@ class Wizard(DiscoveryApp):
         except Exception as error:  # noqa: BLE001 - whatever fails, the wizard can be left
             self._handle_exception(error)
         self._leave_without_asking()
+
+    def action_help_quit(self) -> None:
+        """Say which key quits, for Ctrl+C ends other programs; where text is selected, it copies that."""
+        from ..base import WizardScreen
+
+        typed = self.focused if isinstance(self.focused, Input) else None
+        if self.screen.get_selected_text() or (typed and typed.selected_text):
+            raise SkipAction
+        key = "Ctrl+Q" if typed or not isinstance(self.screen, WizardScreen) else "q"
+        self.notify(f"Ctrl+C stops nothing here. {key} quits, and runs go on.", markup=False)
 
     def _ask_before_leaving_installation(self) -> bool:
         """Ask what becomes of an environment that is being made; false when there is none."""

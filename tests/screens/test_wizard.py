@@ -354,6 +354,13 @@ async def test_quitting_a_live_run_asks_and_leaves_it_running(machine, tmp_path,
     assert said == "quickstart keeps training. Come back with: tui-train attach quickstart"
 
 
+@pytest.mark.parametrize(("pressed", "key"), [((), "q"), (("n",), "Ctrl+Q"), (("n", "up", "enter"), "Ctrl+Q")])
+async def test_ctrl_c_says_which_key_quits(machine, pressed, key):
+    async with open_wizard(*pressed, notifications=True) as pilot:
+        await pilot.press("ctrl+c")
+        await wait_for_text(pilot, f"{key} quits, and runs go on.")
+
+
 @pytest.mark.parametrize("is_live", [True, False])
 async def test_leaving_home_says_what_goes_on(machine, tmp_path, capfd, is_live):
     make_run = live_run if is_live else finished_run
