@@ -4,7 +4,7 @@ from msgspec.structs import replace
 from textual.content import Content
 from textual.message import Message
 
-from tui_train.base.text import typeset_ascii, visible
+from tui_train.base.text import typeset_ascii, visible, with_first_capital
 from tui_train.diagnose import Diagnosis
 from tui_train.diagnose.types import failure_heading
 
@@ -74,7 +74,7 @@ def split_first_clause(cause: str, max_cells: int) -> tuple[str, str]:
     first, rest = text[:end], text[end:].lstrip(":.; ")
     if len(first) > max_cells:
         return "", text
-    return first, rest[:1].upper() + rest[1:]
+    return first, with_first_capital(rest)
 
 
 def _failure_lines(
@@ -85,7 +85,7 @@ def _failure_lines(
     rank = f" on rank {diagnosis.rank}" if diagnosis.rank is not None else ""
     first, rest = split_first_clause(diagnosis.cause, room - len(rank) - 5)
     title = first or failure_heading(diagnosis.failure)
-    head = fit(styled((f"{FAILED_MARK[0]} {title[:1].upper()}{title[1:]}{rank}", "b $error")), room - 2)
+    head = fit(styled((f"{FAILED_MARK[0]} {with_first_capital(title)}{rank}", "b $error")), room - 2)
     lines = [styled(head, " ", ("─" * max(0, room - head.cell_length - 1), RULE_STYLE))]
     lines += _wrap_text(rest, room, most_cause) if rest else []
     if diagnosis.position_text and with_line:

@@ -345,6 +345,7 @@ def test_the_curve_of_a_card_has_one_block_for_each_span():
         ("The disk is full.", "The disk is full", ""),
         ("A port is taken: 29500 is in use.", "A port is taken", "29500 is in use."),
         ("One. two.", "One", "Two."),
+        ("No such file: weights/missing.pt.", "No such file", "weights/missing.pt."),
         ("word " * 30, "", ("word " * 30)),
         ("", "", ""),
     ],

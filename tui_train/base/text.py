@@ -22,6 +22,7 @@ __all__ = [
     "text_table",
     "typeset_ascii",
     "visible",
+    "with_first_capital",
     "wrapped_lines",
 ]  # fmt: skip
 
@@ -34,6 +35,7 @@ _WORDS_CAPITALIZED_AS_FIRST = frozenset({
 })  # fmt: skip
 _SPARKLINE_BLOCKS = "▁▂▃▄▅▆▇█"
 _SETTING_PATTERN = re.compile(r"([\w.+-]+)=(.+)")
+_NAME_PATTERN = re.compile(r"[/._\d]")
 _MIN_COLUMN_WIDTH = 4  # of a column that is cut
 _MAX_WORDS_WIDTH = 24  # of a column that is no sentence
 
@@ -80,6 +82,12 @@ def capitalised(message: str) -> str:
     """Return a message as a sentence begins, with a capital."""
     first_word, _, _ = message.partition(" ")
     return message[:1].upper() + message[1:] if first_word in _WORDS_CAPITALIZED_AS_FIRST else message
+
+
+def with_first_capital(text: str) -> str:
+    """Return a text with a capital first letter, unless its first word is a path or another name."""
+    first_word = text.partition(" ")[0].rstrip(".,:;")
+    return text if _NAME_PATTERN.search(first_word) else text[:1].upper() + text[1:]
 
 
 def names_text(names: Sequence[str], most: int) -> str:
