@@ -47,7 +47,8 @@ def finding_on_screen(finding: "Finding", profile: "Profile") -> "Finding":
         from tui_train.actions.environments import find_package_set
 
         made = find_package_set(install.set_name)
-        install = replace(install, title=f"{install.title} ({made.gigabytes} to {made.gigabytes_with_cuda} GB)")
+        smallest = "" if install.with_cuda else f"{made.gigabytes} to "
+        install = replace(install, title=f"{install.title} ({smallest}{made.gigabytes_with_cuda} GB)")
     return replace(finding, message=message, remedy=remedy, keys=keys, install=install)
 
 

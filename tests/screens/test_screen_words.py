@@ -29,9 +29,11 @@ def test_a_key_is_a_label_with_its_step(text, shown):
     assert words_on_screen(text) == shown
 
 
-def test_an_installation_names_its_size_before_it_begins():
-    missing = error("trainer.python", "no TRL", "Install it.", install=EnvironmentInstall("hf", "install TRL"))
-    assert finding_on_screen(missing, Profile()).fix == EnvironmentInstall("hf", "install TRL (3 to 8 GB)")
+@pytest.mark.parametrize(("with_cuda", "size"), [(False, "3 to 8 GB"), (True, "8 GB")])
+def test_an_installation_names_its_size_before_it_begins(with_cuda, size):
+    install = EnvironmentInstall("hf", "install TRL", with_cuda)
+    missing = error("trainer.python", "no TRL", "Install it.", install=install)
+    assert finding_on_screen(missing, Profile()).fix == EnvironmentInstall("hf", f"install TRL ({size})", with_cuda)
 
 
 async def test_an_error_on_screen_names_labels(machine):

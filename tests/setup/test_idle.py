@@ -71,7 +71,8 @@ def test_the_cpu_beside_idle_cards_is_refused_until_it_is_chosen(more):
     where = facts(gpus=(gpu(0, **V100), gpu(1, **V100)), **more)
     (error,) = errors({}, where)
     assert error.message.startswith("2 Tesla V100-SXM2-32GB are idle: this Python's torch")
-    assert error.fix == error.install == EnvironmentInstall("hf", "install torch 2.13 for CUDA 12.6"), "before the CPU"
+    install = EnvironmentInstall("hf", "install torch 2.13 for CUDA 12.6", with_cuda=True)
+    assert error.fix == error.install == install, "before the CPU"
     assert error.machine
     chosen = apply_change(error.change, profile())
     assert (chosen.hardware.device, findings_of(chosen, where)) == ("cpu", ())

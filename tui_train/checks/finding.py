@@ -16,6 +16,7 @@ class EnvironmentInstall(Struct, frozen=True):
 
     set_name: str
     title: str
+    with_cuda: bool = False  # known to be one for GPUs
 
 
 class Finding(Struct, frozen=True):

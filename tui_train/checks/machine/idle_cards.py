@@ -21,8 +21,6 @@ from tui_train.setup.setup import Setup
 from tui_train.trainers import trainer_of
 
 _TRAIN_ON_CPU_REMEDY = "train on the CPU: --set hardware.device=cpu"
-# What its wheel and the libraries of CUDA take to download.
-_TORCH_DOWNLOAD_SIZE_TEXT = "about 2.4 GB"
 
 
 def all_cards_idle_while_cpu_trains(setup: Setup) -> Iterator[Finding]:
@@ -132,7 +130,7 @@ def _environment_install_for_idle_cards(
     in_container = profile.container.engine != "none"
     if idle.python or idle.torch_build is None or in_container or not facts.can_create_environment:
         return None
-    return EnvironmentInstall(trainer_of(profile).package_set, f"install {idle.torch_build.text}")
+    return EnvironmentInstall(trainer_of(profile).package_set, f"install {idle.torch_build.text}", with_cuda=True)
 
 
 def _idle_cards_screen_remedy(profile: Profile, idle: LeftOutCards, install: EnvironmentInstall | None) -> str:
@@ -140,7 +138,7 @@ def _idle_cards_screen_remedy(profile: Profile, idle: LeftOutCards, install: Env
     if idle.python:
         return f"F2 chooses {display_path(idle.python)}, which can use them."
     if install and idle.torch_build:
-        return f"F2 installs {idle.torch_build.text} ({_TORCH_DOWNLOAD_SIZE_TEXT}) into a new environment."
+        return f"F2 installs {idle.torch_build.text} into a new environment."
     return _idle_cards_remedy(profile, idle)
 
 
