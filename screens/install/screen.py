@@ -113,7 +113,9 @@ def _installation_lines(installation: Installation, width: int, max_output_lines
     # No share of a whole: what is still to come is known to uv and pip alone.
     amount = f"{size_text(progress.downloaded)} downloaded, " if progress and progress.downloaded else ""
     if amount or installation.is_running:
-        lines.append(fit(styled(amount, (duration_text(seconds), MUTED)), width))
+        # Whole steps of the picture: others would jump.
+        shown = seconds // _REFRESH_SECONDS * _REFRESH_SECONDS if installation.is_running else seconds
+        lines.append(fit(styled(amount, (duration_text(shown), MUTED)), width))
     lines += [Content(), heading("Output", "", width)]
     return [*lines, *(fit(styled((line, MUTED)), width) for line in installation.lines[-max_output_lines:])]
 

@@ -109,4 +109,4 @@ async def test_the_time_of_a_download_is_seen_at_80_columns(machine):
         pilot.app.screen.installation = running
         pilot.app.screen.update()
         await pilot.pause()
-        assert "800 MiB downloaded, 12 min" in screen_text(pilot)
+        assert "800 MiB downloaded, 12 min 10 s" in screen_text(pilot)

@@ -64,6 +64,8 @@ class InstallCancelled(TuiTrainError):
 class _IndexUnreachable(Unavailable):
     """A package index cannot be reached."""
 
+    why = ""
+
 
 class _InstallingPython(Struct, frozen=True):
     """A Python that was found; `makes`: it can make environments with pip."""
@@ -265,7 +267,8 @@ def create_environment(
         # An index that the user has set is no other one's to replace.
         if (instead := _without_pytorch_index(plan)).commands == plan.commands:
             raise
-        print_message(f"{error.message}. Installing torch from pip's own index …")
+        # The news first: a screen shows one line.
+        print_message(f"{error.why}: trying pip's own index …")
         _follow_to_end(instead, print_message, on_line, cancelled)
     if not plan.host:
         trusted_pythons.remember_chosen_python(str(plan.python))
@@ -393,5 +396,9 @@ def _install_failure(plan: InstallPlan, end: _InstallLine, lines: list[str]) -> 
         )
         return Unavailable(f"the environment{where} does not work: {why}", remedy)
     why, remedy = (end.said, "See its last lines.") if end.said else why_install_failed_and_remedy(lines)
-    kind = _IndexUnreachable if end.step == _TORCH_STEP and is_index_unreachable(lines) else Unavailable
-    return kind(f"torch and its libraries could not be installed{where}: {visible(why)}", remedy)
+    message = f"torch and its libraries could not be installed{where}: {visible(why)}"
+    if end.step != _TORCH_STEP or not is_index_unreachable(lines):
+        return Unavailable(message, remedy)
+    failure = _IndexUnreachable(message, remedy)
+    failure.why = visible(why)
+    return failure
