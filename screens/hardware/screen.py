@@ -19,7 +19,7 @@ from tui_train.base.text import quantity, size_text, visible
 from tui_train.channel import ssh
 from tui_train.facts.gpus.gpu_sets import card_queue_text, rank_card_sets
 from tui_train.facts.gpus.samples import CardSample
-from tui_train.facts.gpus.verdicts import all_gpus_blocked_by_torch_sentence
+from tui_train.facts.gpus.verdicts import all_gpus_blocked_by_torch_sentence, verdicts_with_prospects
 from tui_train.facts.other_machines.cluster import Cluster
 from tui_train.facts.other_machines.slurm import find_partitions
 from tui_train.facts.types import CardSet, Facts, Gpu, GpuVerdict, Machine
@@ -161,7 +161,9 @@ Without an NVIDIA GPU everything still works, on the CPU. With GPUs, the CPU tra
         gpus = self.query_one("#gpus", MultiSelect)
         gpus.display = bool(machine.gpus)
         gpus.disabled = self.profile.hardware.device == "cpu"
-        self._verdicts = setup.gpu_verdicts
+        self._verdicts = (
+            verdicts_with_prospects(machine.gpus, setup.gpu_verdicts) if self._why_all_blocked else setup.gpu_verdicts
+        )
         self._draw_cards(self.facts, [gpu.uuid for gpu in setup.gpus])
         self._card_sets = (
             rank_card_sets(machine.gpus, setup.gpu_verdicts) if self.profile.hardware.device != "cpu" else ()
@@ -490,7 +492,7 @@ def _card_row(  # noqa: PLR0913 - what is known of a card
     of_cluster: bool,
     reason_below: bool,
 ) -> SelectRow:
-    """Return the row of a card; `reason_below`: why it is blocked stands below all cards."""
+    """Return the row of a card; `reason_below`: the first reason, why it is blocked, is told once of all cards."""
     free = gpu.memory_free if sample is None or sample.memory_free is None else sample.memory_free
     used = 1 - free / gpu.memory_total if gpu.memory_total and free is not None else 0.0
     memory = f"{size_text(free)} free of {size_text(gpu.memory_total)}"
@@ -505,7 +507,7 @@ def _card_row(  # noqa: PLR0913 - what is known of a card
         (memory, 26),
         (styled(MARK_BY_VERDICT[verdict.kind], (words, "b" if verdict.kind == "use" else "")), 0),
     )
-    reasons = () if reason_below and not gpu.problem else verdict.reasons
+    reasons = verdict.reasons[1:] if reason_below and not gpu.problem else verdict.reasons
     details = [card_load_text(sample) if sample else "", *reasons, card_queue_text(in_queue)]
     details += [verdict.busy] if verdict.busy else map(process_memory_text, gpu.processes[:3])
     details += ["shares the host's memory" if gpu.shares_memory else ""]
@@ -521,7 +523,7 @@ def _card_row(  # noqa: PLR0913 - what is known of a card
 
 
 def _pick_hint_text(row: SelectRow) -> str:
-    return "It cannot be used." if row.why_disabled else "Space picks it or leaves it out."
+    return "It cannot be picked." if row.why_disabled else "Space picks it or leaves it out."
 
 
 SCREEN = HardwareScreen

@@ -83,7 +83,7 @@ async def test_the_hidden_list_of_a_machine_without_gpus_is_not_focused_when_the
 
 
 @pytest.mark.parametrize(
-    ("capability", "says"), [("6.1", ". Space picks it or leaves it out."), ("3.5", ". It cannot be used")]
+    ("capability", "says"), [("6.1", ". Space picks it or leaves it out."), ("3.5", ". It cannot be picked")]
 )
 async def test_where_there_is_no_room_the_hint_says_it(machine, capability, says):
     card = msgspec.structs.replace(THREE_CARDS[1], compute_capability=capability)
@@ -136,6 +136,15 @@ async def test_the_one_cause_of_all_cards_stands_above_them(seed, monkeypatch):
         shown = screen_text(pilot)
         cause, first_card = shown.index("has no CUDA, so none of the 3 GPUs"), shown.index("RTX 3090")
         assert shown.index(" GPUs ─") < cause < first_card
+
+
+async def test_of_cards_without_the_right_torch_is_said_which_would_train(seed, monkeypatch):
+    without_cuda = msgspec.structs.replace(CUDA_PYTHON, torch="2.13.0+cpu", cuda=None, arch_list=())
+    monkeypatch.setattr(probe, "probe_toolchains", lambda *_args, **_named: (without_cuda,))
+    async with open_wizard(PRETRAIN_KEY) as pilot:
+        shown = screen_text(pilot)
+        assert shown.count("would train with the right torch") == 2
+        assert shown.count("left out with the right torch too: display card: ") == 1
 
 
 async def test_f3_says_why_a_field_of_slurm_has_no_values(machine):

@@ -9,6 +9,8 @@ import re
 from collections.abc import Sequence
 from typing import Literal
 
+from msgspec.structs import replace
+
 from tui_train.base.text import size_text
 from tui_train.base.versions import major_version
 from tui_train.facts.gpus.capability import any_arch_runs_on, approximate_teraflops, capability_number
@@ -21,7 +23,12 @@ from tui_train.facts.gpus.gpu_sets import (
     is_mig_instance,
     recommended_uuids,
 )
-from tui_train.facts.machine.torch_builds import TorchBuild, choose_torch_build, torch_install_advice
+from tui_train.facts.machine.torch_builds import (
+    TorchBuild,
+    any_torch_supports,
+    choose_torch_build,
+    torch_install_advice,
+)
 from tui_train.facts.types import Gpu, GpuVerdict, Machine, Toolchain
 
 _MAX_DISPLAY_CARD_BYTES = 6 * 2**30
@@ -116,6 +123,23 @@ def all_gpus_blocked_by_torch_sentence(
         return f"This Python's PyTorch ({toolchain.torch}) has no CUDA, so {consequence}."
     remedy = torch_install_advice(_gpus_for_torch_advice(gpus), driver_cuda)
     return f"This Python's PyTorch ({toolchain.torch}) supports no such card, so {consequence}: {remedy}."
+
+
+def verdicts_with_prospects(gpus: Sequence[Gpu], verdicts: Sequence[GpuVerdict]) -> tuple[GpuVerdict, ...]:
+    """Return the verdicts of cards that a PyTorch blocks, each with what the right one would make of the card."""
+    free = zip(gpus, gpu_verdicts(gpus), strict=True)
+    prospects = [_prospect(verdict) if any_torch_supports(gpu) else () for gpu, verdict in free]
+    return tuple(
+        replace(verdict, reasons=(*verdict.reasons, *prospect))
+        for verdict, prospect in zip(verdicts, prospects, strict=True)
+    )
+
+
+def _prospect(verdict: GpuVerdict) -> tuple[str, ...]:
+    """Return in words what becomes of a card with the right PyTorch; nothing where it is blocked all the same."""
+    if verdict.kind == "skip":
+        return (f"left out with the right torch too: {verdict.reasons[0]}",)
+    return ("would train with the right torch",) if verdict.kind == "use" else ()
 
 
 def _why_blocked(gpu: Gpu, toolchain: Toolchain | None, driver_cuda: str | None) -> str:
