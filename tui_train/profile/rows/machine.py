@@ -14,7 +14,7 @@ HARDWARE_ROWS = (
         "Scheduler",
         "slurm: submit a job to the Slurm cluster of this machine or host. none: start at once.",
     ),
-    make_field("hardware.device", "Device", "auto: GPUs if any is usable, otherwise the CPU."),
+    make_field("hardware.device", "Device", "auto: the GPUs; the CPU only where there is none."),
     make_field(
         "hardware.gpus",
         "GPUs",
