@@ -174,7 +174,7 @@ class StepScreen(ScreenWithFindings):
                 self.query_one(FindingsPane).show(setup, self._all_findings, self._invalid_field_shown)
             self.show_cursor_row_details()
         steps = [screen for screen in self.app.screen_stack if isinstance(screen, StepScreen)]
-        forbidding = [finding for finding in self._all_findings if finding.forbids_plan]
+        forbidding = [each for each in self._all_findings if each.forbids_plan and not each.is_being_fixed]
         wrong = {screen.TITLE_OF_STEP.lower() for screen in steps if any(map(screen.owns_finding, forbidding))}
         self.query_one(StepBar).mark_wrong_steps(frozenset(wrong))
         self.show_hint()
@@ -183,7 +183,7 @@ class StepScreen(ScreenWithFindings):
     def _finding_in_words_of_step(self, finding: Finding) -> Finding:
         """Return a finding without the name of the step that one is on; an installation that runs is not offered."""
         if finding.install and self.is_installing:
-            return replace(finding, message="being installed", keys="F2 shows how far.")
+            return replace(finding, message="being installed", keys="F2 shows how far.", is_being_fixed=True)
         here = f" on {self.TITLE_OF_STEP}"
         message, remedy, keys = (text.replace(here, "") for text in (finding.message, finding.remedy, finding.keys))
         return replace(finding, message=message, remedy=remedy, keys=keys)

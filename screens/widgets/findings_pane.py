@@ -13,7 +13,7 @@ from tui_train.plan.types import Plan
 from tui_train.setup.setup import Setup
 
 from .lines import DrawLines, Lines
-from .text_layout import DONE_MARK, FAILED_MARK, KEY_STYLE, MUTED, WARNING_MARK, fit, heading, styled
+from .text_layout import DONE_MARK, FAILED_MARK, KEY_STYLE, LIVE_MARK, MUTED, WARNING_MARK, fit, heading, styled
 
 _MAX_FINDINGS_SHOWN = 8
 _MAX_FALLBACKS_SHOWN = 6
@@ -117,7 +117,7 @@ def _fallback_lines(plan: Plan, width: int) -> list[Content]:
 
 def _finding_lines(finding: Finding, width: int, key: str) -> list[Content]:
     """Return a finding with all its words, and below it what its key would do, or what the user can."""
-    mark = FAILED_MARK if finding.forbids_plan else WARNING_MARK
+    mark = LIVE_MARK if finding.is_being_fixed else FAILED_MARK if finding.forbids_plan else WARNING_MARK
     words = Content(visible(finding.message)).wrap(max(4, width - 2))
     lines = [styled(mark if number == 0 else " ", " ", line) for number, line in enumerate(words)]
     lines += [fit(styled("  ", (visible(detail), MUTED)), width) for detail in finding.details]

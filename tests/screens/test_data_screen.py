@@ -397,7 +397,7 @@ async def test_what_is_being_installed_is_not_offered_again(tmp_path, tuner):
         await wait_for_text(pilot, "✗ Python: no Python here can train")
         running = Installation(title="install what is missing", began_at=0.0)
         pilot.app.installation = running
-        await wait_for_text(pilot, "✗ Python: being installed")
+        await wait_for_text(pilot, "● Python: being installed")
         pilot.app.installation = msgspec.structs.replace(running, failure="the disk is full")
         await wait_for_text(pilot, "✗ Python: no Python here can train")
 

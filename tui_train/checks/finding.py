@@ -25,7 +25,7 @@ class Finding(Struct, frozen=True):
     `argument` is the parameter of the user's script that it is of, empty for none; the key is trainer.arguments then.
     `install` is a fix that comes before the change; `keys` is the remedy in the keys of the screens, empty if it is the
     same there; `details` are the places in the data that it is of, a line each. `start`: an error that only keeps this
-    machine from starting it now; it can be planned and exported.
+    machine from starting it now; it can be planned and exported. `is_being_fixed`: what it lacks is being installed.
     """
 
     level: Literal["error", "warning", "note"]
@@ -37,6 +37,7 @@ class Finding(Struct, frozen=True):
     keys: str = ""
     machine: bool = False
     start: bool = False
+    is_being_fixed: bool = False
     argument: str = ""
     details: tuple[str, ...] = ()
 

@@ -19,6 +19,7 @@ from ..text_layout import (
     LIVE_MARK,
     MUTED,
     OPEN_MARK,
+    WARNING_MARK,
     StyledPiece,
     columns,
     fit,
@@ -57,8 +58,9 @@ class FormRow(Struct, frozen=True, kw_only=True):
     note: str = ""
     """A consequence of the value."""
     error: str = ""
-    """The error in the value; an unusual one has a `warning` instead."""
+    """The error in the value; an unusual one has a `warning` instead, one that is being fixed its `progress`."""
     warning: str = ""
+    progress: str = ""
     fix: str = ""
     """The fix that F2 makes, in words."""
     usual_number: float | None = None
@@ -73,6 +75,11 @@ class FormRow(Struct, frozen=True, kw_only=True):
     def key(self) -> str:
         """The field's key."""
         return self.field.key
+
+    @property
+    def problem(self) -> str:
+        """What is wrong with the value, or unusual, or being fixed."""
+        return self.error or self.warning or self.progress
 
     @property
     def is_typed(self) -> bool:
@@ -204,11 +211,10 @@ def _foldable_group_line(group: FormGroup, width: int, *, unfolded: bool) -> Con
     mark = "▾" if unfolded else "▸"
     words = styled((mark, "$primary"), (f" {group.title}", "b" if unfolded else ""))
     # What is wrong in a closed group is seen on its line.
-    wrong = min((row for row in group.rows if row.error or row.warning), key=lambda row: not row.error, default=None)
+    wrong = min((row for row in group.rows if row.problem), key=lambda row: not row.error, default=None)
     note = styled((group.note, MUTED))
     if wrong and not unfolded:
-        mark, style = ("✗", "$error") if wrong.error else ("!", "$warning")
-        note = styled((f"{mark} {wrong.field.label}: {wrong.error or wrong.warning}", style))
+        note = _problem(wrong, f"{wrong.field.label}: ")
     # What stands beside a long value begins no less than a gap behind it.
     cells = max(value_width(width), len(group.value) + 2 + _GAP_CELLS)
     return columns(width - 1, (words, LABEL_WIDTH - 1), (f"  {group.value}", cells), (note, 0))
@@ -227,10 +233,16 @@ def _option_line(line: FormLine, width: int, marked_option: int) -> Content:
     return columns(width - 2, ("", LABEL_WIDTH - 1), (label, value_width(width)), (note, 0))
 
 
+def _problem(row: FormRow, label: str = "") -> Content:
+    """Return what is wrong with a row, after its mark."""
+    mark, style = FAILED_MARK if row.error else WARNING_MARK if row.warning else LIVE_MARK
+    return styled((f"{mark} {label}{row.problem}", style))
+
+
 def _note_beside_value(row: FormRow, room: int = 0) -> Content:
     """Return what stands beside a value; where there is no room for an error and its fix, the key alone stays."""
-    if row.error or row.warning:
-        wrong = styled((f"✗ {row.error}", "$error")) if row.error else styled((f"! {row.warning}", "$warning"))
+    if row.problem:
+        wrong = _problem(row)
         key = styled("   ", ("F2", KEY_STYLE)) if row.fix else Content()
         fix = styled(key, f" {row.fix}") if row.fix else Content()
         if room and room - fix.cell_length < min(wrong.cell_length, _MIN_ERROR_BESIDE_FIX_WIDTH):
@@ -269,7 +281,7 @@ def _row_line(row: FormRow, width: int) -> Content:
     words: StyledPiece = option.label if option else row.text
     if option and option.label == UNSET_LABEL and option.note:
         words = (option.note, MUTED)
-        beside = beside if row.error or row.warning or row.note else Content()
+        beside = beside if row.problem or row.note else Content()
     chosen = fit(words, cells - 6)
     value = styled((_LEFT_ANGLE, KEY_STYLE), " ", chosen, " ", (_RIGHT_ANGLE, KEY_STYLE)).pad_right(
         cells - 6 - chosen.cell_length
