@@ -86,7 +86,7 @@ async def test_an_array_is_started_on_preview_and_compared(script):
     async with open_wizard(size=(80, 24)) as pilot:
         pilot.app.open_saved_profile("job")
         pilot.app.action_go_to_step("preview")
-        await wait_for_text(pilot, " (s renames it). It keeps")
+        await wait_for_text(pilot, " (s saves it under another name). It keeps")
         await wait_for_workers(pilot)
         await pilot.press("a")
         await wait_for_text(pilot, "Try several values (a sweep)")

@@ -426,7 +426,7 @@ async def test_preview_starts_on_the_host_and_run_follows_it(host):
             await wait_for_step(pilot, step)
             await pilot.press("enter")
         await wait_for_step(pilot, "Preview")
-        assert "far on box (s renames it)" in " ".join(screen_text(pilot).split())
+        assert "far on box (s saves it under another name)" in " ".join(screen_text(pilot).split())
         await pilot.press("enter")
         await wait_for_text(pilot, "finished", "tick 30", seconds=60)
         await wait_for_text(pilot, "fetch the result")

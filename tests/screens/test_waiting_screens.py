@@ -104,7 +104,7 @@ async def test_w_on_tune_waits_in_the_queue_and_esc_leaves_it(seed, queued, monk
 @pytest.mark.whole
 async def test_nothing_is_waited_for_where_the_gpus_are_free(seed):
     async with open_wizard(PRETRAIN_KEY, "enter", "enter", "enter", size=(120, 40)) as pilot:
-        await wait_for_text(pilot, " (s renames it). It keeps")
+        await wait_for_text(pilot, " (s saves it under another name). It keeps")
         assert isinstance(pilot.app.screen, PreviewScreen)
         await pilot.press("w")
         await pilot.pause()
