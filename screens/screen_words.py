@@ -83,4 +83,5 @@ def _step_title_by_key() -> dict[str, str]:
 
 def is_shown_on_recipe_alone(finding: "Finding") -> bool:
     """Return whether a finding only explains a row of Recipe, whose hint it is, and is not repeated elsewhere."""
-    return finding.level == "note" and finding.key == "finetune.answers_only"
+    explains_row = finding.key in {"finetune.answers_only", "recipe.micro_batch"} and finding.fix is None
+    return finding.level == "note" and explains_row

@@ -329,7 +329,8 @@ async def test_the_key_of_a_fix_stays_when_another_finding_comes(machine, monkey
     def fix(key, value):
         return warning(key, f"Wrong: {key[-5:]}", "Set it.", Change("set", "it is wrong", ((key, value),)))
 
-    shown = [fix("recipe.layers", 3), fix("recipe.warmup", 7), note("finetune.answers_only", "said on Recipe", "")]
+    of_recipe = [note(key, "said on Recipe", "") for key in ("finetune.answers_only", "recipe.micro_batch")]
+    shown = [fix("recipe.layers", 3), fix("recipe.warmup", 7), *of_recipe]
 
     def prepare(setup):
         return msgspec.structs.replace(prepare_plan(setup), findings=tuple(shown))

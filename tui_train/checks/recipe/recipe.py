@@ -67,13 +67,9 @@ def _no_smaller_batch_note(setup: Setup) -> Finding:
     effective, key, change = setup.effective_profile.recipe, "recipe.micro_batch", None
     message = "if memory runs out, no smaller batch can be tried: the batch of your script is not known"
     if setup.ladder_context.accepted_placeholders & batch.BATCH_PLACEHOLDERS == {"micro_batch"}:
-        message = (
-            "after out of memory no smaller batch is tried: no argument of the script is known to be gradient "
-            "accumulation, without which it would change the training"
-        )
-        return note(
-            key, message, "If one is, pass {accumulation} as its value: --NAME={accumulation} (trainer.arguments)."
-        )
+        message = "if memory runs out, no smaller batch is tried: which argument is gradient accumulation is not known"
+        remedy = "If it is --accum, say, add --accum={accumulation} to trainer.arguments."
+        return note(key, message, remedy)
     if effective.micro_batch is not None and effective.global_batch is not None:
         name = next(
             name for name in ("micro_batch", "global_batch") if setup.effective_values[name].source.endswith("default")
