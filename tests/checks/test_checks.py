@@ -337,7 +337,7 @@ FAULTS = [
     warning(FINE, tuned(options={"": tuple(TRL_NAMES.split()), "sft": ()}), "trainer.python",
         "ignores 1 value of the plan: packing"),
     note(FINE, tuned(format="messages", chat=True, answers=AnswersOnlySupport(why="the template does not mark answers"),
-        tokens=TOKENS), "finetune.answers_only", "the users' words are learned too: "),
+        tokens=TOKENS), "finetune.answers_only", "the users' messages are learned as well"),
     warning(FINE | {"data.evaluation": 0.1, "recipe.evaluate_every": 30, "recipe.checkpoint_every": 100}, tuned(),
         "recipe.checkpoint_every", "the best checkpoint may be lost", fix=True),
     note(FINE | inside() | {"finetune.answers_only": True, "hardware.device": "cpu"}, boxed(packages=TUNED),

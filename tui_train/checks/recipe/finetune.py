@@ -112,9 +112,9 @@ def chats_learned_whole(setup: Setup) -> Iterator[Finding]:
     ):
         yield note(
             "finetune.answers_only",
-            f"the users' words are learned too: {report.answers.caution or report.answers.why}",
-            "Often harmless: you can leave it. To learn the answers alone, name a template that marks them: "
-            "--chat_template_path=PATH in trainer.arguments, a Jinja file or a model that has {% generation %}.",
+            f"the users' messages are learned as well as the answers: {report.answers.caution or report.answers.why}",
+            "That seldom makes the answers worse. If you mind, name a model or Jinja file whose template marks them: "
+            "--chat_template_path=PATH in trainer.arguments.",
         )
 
 

@@ -153,7 +153,7 @@ def find_answer_marking(tokenizer: Any, format_name: str, *, chat: bool, has_ima
         with bounds.limit_memory_and_time():
             template = None if marked else trl.get_training_chat_template(tokenizer)
     except Exception:  # noqa: BLE001 - whatever the template does, TRL would end the same way
-        return AnswerMarking(possible=False, why="this template does not mark answers ({% generation %})")
+        return AnswerMarking(possible=False, why="this template does not mark answers")
     with contextlib.suppress(bounds.BoundError), bounds.limit_memory_and_time():
         return AnswerMarking(possible=True, template=template, caution=_unmarked_end_caution(trl, tokenizer, template))
     return AnswerMarking(possible=False, why="the template takes too much memory or time")
