@@ -101,7 +101,10 @@ With --machine FILE the plan is for that machine: e writes the files, and you co
             can = "w starts it when its GPUs are free" if self._can_wait_for_gpus else "It cannot be started here now"
             words = f"{can}; e exports its files all the same."
         elif self._can_wait_for_gpus:
-            words = f"Enter starts {name} now, w when its GPUs are free (s saves it under another name). It goes on when you leave."
+            words = (
+                f"Enter starts {name} now, w when its GPUs are free (s saves it under another name). It goes on when "
+                "you leave."
+            )
         elif self.wizard.uses_slurm:
             where = f" on {self.wizard.other_machine_name}" if self.wizard.other_machine_name else ""
             words = (
