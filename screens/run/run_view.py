@@ -31,6 +31,7 @@ from .run_state import run_state_lines
 
 _UNREAD_NOTICE = "step and loss can no longer be read; the log below is still followed"
 _DELETED_NOTICE = "its folder was deleted: the training ends by itself in seconds"
+_GONE_NOTICE = "its folder is gone: it cannot be resumed, and Home lists it no longer"
 _MAX_ATTEMPTS_LISTED = 100
 WAITING_STATES = frozenset({"queued", "waiting", UNCONFIRMED_STATE})
 
@@ -47,6 +48,7 @@ class RunView:
         self.plot = PlotOptions()
         self.metrics = MetricGridOptions()
         self.is_log_unreadable = False  # the log cannot be read now
+        self.is_folder_gone = False
         self.reading_text = ""  # how much of a large log was read
         self.link_problem = ""  # why its host, or Slurm, does not answer now
         self._history = CardHistory()
@@ -106,7 +108,7 @@ class RunView:
         idle = (time.monotonic() - self._cards_busy_at) / 60 if samples else None
         wrong = (
             *((self._link_problem_text(),) if self.link_problem else ()),
-            *((_DELETED_NOTICE,) if snapshot.was_folder_deleted else ()),
+            *((self._folder_problem_text(),) if snapshot.was_folder_deleted or self.is_folder_gone else ()),
             *((_UNREAD_NOTICE,) if self.is_log_unreadable else ()),
             *((self.reading_text,) if self.reading_text else ()),
             *health_problems(
@@ -120,6 +122,9 @@ class RunView:
             ),
         )
         return lambda width: run_state_lines(name, snapshot, wrong, width)
+
+    def _folder_problem_text(self) -> str:
+        return _DELETED_NOTICE if self.snapshot and self.snapshot.was_folder_deleted else _GONE_NOTICE
 
     def _link_problem_text(self) -> str:
         report = read_host_report(self.run.path)

@@ -63,6 +63,7 @@ if TYPE_CHECKING:
 
 _ESCAPE_CHARACTER = "\x1b"
 _FOLLOW_RETRY_SECONDS = 30.0  # seconds, for a long log is read from its start
+_FOLDER_CHECK_SECONDS = 2.0
 _MIN_DRAW_SECONDS = 1.0  # seconds between two drawings of what goes on
 _MIN_CARD_DRAW_SECONDS = 2.0
 _MIN_TALL_ROWS = 34  # rows, for a diagnosis, the plot and some of the log
@@ -174,6 +175,7 @@ When a run ends while you watch, the terminal rings and shows a notification; TU
         self.query_one("#state", Lines).show_lines_of_any_width(styled(f"{visible(self.run.name)}: reading …"))
         self._follow_run()
         self._find_previous_run()
+        self.set_timer(_FOLDER_CHECK_SECONDS, self._look_for_folder)
 
     @on(FailurePanel.RowsChanged)
     def draw_plot_and_cards(self) -> None:
@@ -218,6 +220,22 @@ When a run ends while you watch, the terminal rings and shows a notification; TU
                 self.call_later(self._show_run_snapshot, snapshot)
         finally:
             mirror.close()
+
+    @work(thread=True, group="look")
+    def _look_for_folder(self) -> None:
+        """Look whether somebody deleted the folder, and again later: an ended run is read no more."""
+        try:
+            self.run.path.stat()
+        except FileNotFoundError:
+            self.call_unless_cancelled(self._show_that_folder_is_gone)
+            return
+        except OSError:
+            pass
+        self.call_unless_cancelled(self.set_timer, _FOLDER_CHECK_SECONDS, self._look_for_folder)
+
+    def _show_that_folder_is_gone(self) -> None:
+        self.view.is_folder_gone = True
+        self._draw()
 
     def _show_host_problem(self, problem: str) -> None:
         """Show that the run's host does not answer, or answers again; the run itself continues."""

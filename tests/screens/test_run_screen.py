@@ -3,6 +3,7 @@
 import math
 import os
 import re
+import shutil
 import threading
 import time
 from pathlib import Path
@@ -337,6 +338,14 @@ def test_the_curve_of_a_card_has_one_block_for_each_span():
     assert [sample.utilization for sample in history.samples_of_card("a")] == [
         SECONDS_PER_CURVE_BLOCK * number - 1 for number in (1, 2, 3)
     ]
+
+
+async def test_a_folder_that_is_deleted_while_the_ended_run_is_shown_is_called_gone(machine, tmp_path):
+    run = finished_run(tmp_path)
+    async with open_wizard(run=run) as pilot:
+        await wait_for_text(pilot, "finished")
+        shutil.rmtree(run.path)
+        await wait_for_text(pilot, "its folder is gone")
 
 
 @pytest.mark.parametrize(
