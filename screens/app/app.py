@@ -455,10 +455,12 @@ class Wizard(DiscoveryApp):
         from ..base import WizardScreen
 
         typed = self.focused if isinstance(self.focused, Input) else None
-        if self.screen.get_selected_text() or (typed and typed.selected_text):
-            raise SkipAction
+        is_copied = bool(self.screen.get_selected_text() or (typed and typed.selected_text))
+        done = "copies what is selected" if is_copied else "stops nothing here"
         key = "Ctrl+Q" if typed or not isinstance(self.screen, WizardScreen) else "q"
-        self.notify(f"Ctrl+C stops nothing here. {key} quits, and runs go on.", markup=False)
+        self.notify(f"Ctrl+C {done}. {key} quits, and runs go on.", markup=False)
+        if is_copied:
+            raise SkipAction
 
     def _ask_before_leaving_installation(self) -> bool:
         """Ask what becomes of an environment that is being made; false when there is none."""

@@ -354,11 +354,21 @@ async def test_quitting_a_live_run_asks_and_leaves_it_running(machine, tmp_path,
     assert said == "quickstart keeps training. Come back with: tui-train attach quickstart"
 
 
-@pytest.mark.parametrize(("pressed", "key"), [((), "q"), (("n",), "Ctrl+Q"), (("n", "up", "enter"), "Ctrl+Q")])
-async def test_ctrl_c_says_which_key_quits(machine, pressed, key):
+@pytest.mark.parametrize(
+    ("pressed", "says"),
+    [
+        ((), "Ctrl+C stops nothing here. q quits"),
+        (("n",), "Ctrl+C stops nothing here. Ctrl+Q quits"),
+        (("n", "up", "enter", "a"), "Ctrl+C stops nothing here. Ctrl+Q quits"),
+        (("n", "up", "enter", "a", "shift+left"), "Ctrl+C copies what is selected. Ctrl+Q quits"),
+    ],
+)
+async def test_ctrl_c_says_which_key_quits(machine, pressed, says):
     async with open_wizard(*pressed, notifications=True) as pilot:
         await pilot.press("ctrl+c")
-        await wait_for_text(pilot, f"{key} quits, and runs go on.")
+        await pilot.pause()
+        assert says in [notice.message.partition(",")[0] for notice in pilot.app._notifications]
+        assert pilot.app.clipboard == ("a" if "copies" in says else "")
 
 
 @pytest.mark.parametrize("is_live", [True, False])
