@@ -57,7 +57,7 @@ QUERY_BY_FACTS_PART: dict[str, Callable[[Profile], Any]] = {
     "hub": lambda profile: hub.read_hub_cache(hub.hub_variables(profile)),
 }
 
-# Until these are there a plan is made without them: they may take long, and a start looks again.
+# Until these are there a plan is made without them, which says so: they may take long.
 FACTS_PARTS_NOT_AWAITED = frozenset({"data", "training_hosts"})
 # Of these each answer is about something else, and none of them is forgotten.
 _PARTS_MERGED_BY_KEY = frozenset({"hub_models", "help", "recipes", "data"})

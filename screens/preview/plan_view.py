@@ -51,6 +51,12 @@ from ..widgets.preview_lines import (
 from ..widgets.step_bar import StepBar
 from ..widgets.text_layout import styled
 
+# Of FACTS_PARTS_NOT_AWAITED.
+_UNREAD_TEXT_BY_FACTS_PART = {
+    "data": "the data is still being read",
+    "training_hosts": "the other hosts are still being asked",
+}
+
 
 class PlanScreen(StepScreen):
     """The plan of a profile, made again when what it is made of changes."""
@@ -118,7 +124,14 @@ class PlanScreen(StepScreen):
             self._shows_changes = False
             self._arrange_files()
             self._update_preview_content()
+        elif self._preview_content.unread != self.unread_text:
+            self._update_preview_content()
         self.refresh_bindings()
+
+    @property
+    def unread_text(self) -> str:
+        """What findings may still come from, in words; empty for nothing."""
+        return next((words for part, words in _UNREAD_TEXT_BY_FACTS_PART.items() if part in self.awaited_parts), "")
 
     def _update_preview_content(self) -> None:
         """Update the content of Preview from the plan."""
@@ -134,6 +147,7 @@ class PlanScreen(StepScreen):
             prediction=predict_memory(setup) if setup else None,
             findings=self.findings(),
             fixes=self._fixes,
+            unread=self.unread_text,
             command=make_plain_command(plan) if plan else None,
             file_count=len(self.query_one(FileViewer).files),
             fallbacks=phases_and_fallbacks(plan),
@@ -155,7 +169,7 @@ class PlanScreen(StepScreen):
         def beside(width: int) -> tuple[list[Content], ...]:
             return (
                 preview_memory_lines(story, width),
-                finding_lines(story.findings, width, story.fixes),
+                finding_lines(story.findings, width, story.fixes, story.unread),
                 change_lines(story, width),
                 note_lines(story, width),
                 fallback_lines(story, width),

@@ -11,7 +11,7 @@ from textual.content import Content
 from tui_train.actions.run_array import ArrayMember, prepare_members, start_members
 from tui_train.base.app_paths import expand_home
 from tui_train.base.errors import AlreadyExists, BadInput
-from tui_train.base.text import quantity, visible
+from tui_train.base.text import capitalised, quantity, visible
 from tui_train.checks import Finding
 from tui_train.facts.gpus.gpu_sets import are_gpus_in_use, facts_as_if_gpus_idle
 from tui_train.facts.machine.folder_names import names_in_local_folder
@@ -97,6 +97,8 @@ With --machine FILE the plan is for that machine: e writes the files, and you co
             words = f"Nothing can be started: {forbidding.message}. {fix}Or Esc goes back to change it."
         elif not self.wizard.can_start:
             words = "This plan is for another machine: e exports the files; then copy them there."
+        elif self.unread_text:
+            words = f"{capitalised(self.unread_text)}. {name} can be started after that."
         elif self._prepared.errors:
             can = "w starts it when its GPUs are free" if self._can_wait_for_gpus else "It cannot be started here now"
             words = f"{can}; e exports its files all the same."
@@ -130,7 +132,7 @@ With --machine FILE the plan is for that machine: e writes the files, and you co
     @property
     def footer_text_by_key(self) -> Mapping[str, str]:
         """Offer Run only where it starts something; Enter says then why it does not."""
-        stopped = any(finding.level == "error" for finding in self.findings())
+        stopped = self.unread_text or any(finding.level == "error" for finding in self.findings())
         return {**super().footer_text_by_key, **({"enter": ""} if stopped else {})}
 
     def finding_to_fix(self) -> Finding | None:
@@ -189,7 +191,7 @@ With --machine FILE the plan is for that machine: e writes the files, and you co
         if not self.wizard.can_start:
             self.app.bell()
             return
-        if self._refuse_while_machine_awaited():
+        if self._refuse_while_facts_awaited():
             return
         if self._prepared is None:
             self.update()
@@ -205,13 +207,17 @@ With --machine FILE the plan is for that machine: e writes the files, and you co
         self._starting = True
         self._start_run(prepared, "")
 
-    def _refuse_while_machine_awaited(self) -> bool:
-        """Return true, with a notice, while the machine is still being queried."""
-        is_awaited = bool(self.awaited_parts - FACTS_PARTS_NOT_AWAITED)
-        if is_awaited:
+    def _refuse_while_facts_awaited(self) -> bool:
+        """Return true, with a notice, while what findings may come from is still being asked for or read."""
+        words = ""
+        if self.awaited_parts - FACTS_PARTS_NOT_AWAITED:
+            words = "Still looking at the machine: press the key again in a moment."
+        elif self.unread_text:
+            words = f"{capitalised(self.unread_text)}: press the key again after that."
+        if words:
             self.app.bell()
-            self.notify("Still looking at the machine: press the key again in a moment.", markup=False)
-        return is_awaited
+            self.notify(words, markup=False)
+        return bool(words)
 
     @property
     def _can_wait_for_gpus(self) -> bool:
@@ -226,7 +232,7 @@ With --machine FILE the plan is for that machine: e writes the files, and you co
         if not self._can_wait_for_gpus or self.facts is None or self._starting:
             self.app.bell()
             return
-        if self._refuse_while_machine_awaited():
+        if self._refuse_while_facts_awaited():
             return
         setup = self.wizard.setup_for_profile(self.profile, facts_as_if_gpus_idle(self.facts))
         prepared = prepare_plan(setup)
@@ -242,7 +248,7 @@ With --machine FILE the plan is for that machine: e writes the files, and you co
         if facts is None or not self.wizard.can_start or self._starting:
             self.app.bell()
             return
-        if self._refuse_while_machine_awaited():
+        if self._refuse_while_facts_awaited():
             return
         profile, members = self.profile, list[ArrayMember]()
 

@@ -30,7 +30,7 @@ _MIN_NOTE_WIDTH = 20  # cells below which a note is left out
 class PreviewContent(Struct, frozen=True):
     """Content of Preview; `changes` are those since the run `compared_run_name` (empty: none).
 
-    `fixes` are what F2 and the keys after it change.
+    `fixes` are what F2 and the keys after it change; `unread` is what findings may still come from, in words.
     """
 
     lines: tuple[OverviewLine, ...] = ()
@@ -39,6 +39,7 @@ class PreviewContent(Struct, frozen=True):
     prediction: Prediction | None = None
     findings: tuple[Finding, ...] = ()
     fixes: tuple[Fix | None, ...] = ()
+    unread: str = ""
     command: PlainCommand | None = None
     file_count: int = 0
     fallbacks: tuple[tuple[str, str], ...] = ()
@@ -77,16 +78,19 @@ def preview_memory_lines(preview: PreviewContent, width: int) -> list[Content]:
     return memory_lines(preview.prediction, (), None, note="estimated", width=width, is_allowed=sound)
 
 
-def finding_lines(findings: Sequence[Finding], width: int, fixes: Sequence[Fix | None] = ()) -> list[Content]:
+def finding_lines(
+    findings: Sequence[Finding], width: int, fixes: Sequence[Fix | None] = (), unread: str = ""
+) -> list[Content]:
     """Return the findings in full, with the key that fixes each at the right of its first line.
 
-    `fixes` are those of the keys; without them each finding has the next one.
+    `fixes` are those of the keys; without them each finding has the next one. While something is `unread`, no finding
+    does not mean that nothing is wrong.
     """
     if not findings:
-        return [heading("Findings", styled(DONE_MARK, " nothing to fix"), width)]
+        return [heading("Findings", unread or styled(DONE_MARK, " nothing to fix"), width)]
     forbids = sum(finding.level == "error" for finding in findings)
     count = "" if forbids == len(findings) else f"{len(findings)}, "
-    note = count + (f"{forbids} must be fixed before it starts" if forbids else "the run can start")
+    note = count + (f"{forbids} must be fixed before it starts" if forbids else unread or "the run can start")
     lines = [heading("Findings", note, width)]
     keys = [*zip(fixes or [finding.fix for finding in findings if finding.fix], FIX_KEYS, strict=False)]
     for finding in findings:

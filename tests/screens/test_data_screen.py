@@ -31,6 +31,7 @@ from tui_train.screens.install.installation import Installation
 from tui_train.screens.messages import GoToStep, OpenStep, ValueChosen
 
 from tui_train.actions.last_profile import remember_profile_without_secrets
+from tui_train.base.errors import Unavailable
 from tui_train.facts.data import data_cache
 from tui_train.facts.data.data_report import DataImages, DataQuestion, DataReport, DataSample, SampleImage, TokenCounts
 from tui_train.facts.gpus import live_samples
@@ -39,6 +40,7 @@ from tui_train.facts.types import Toolchain
 from tui_train.places.place import Place
 from tui_train.profile import store
 from tui_train.profile.fields import FIELDS, profile_with_value
+from tui_train.runs.run_folders import list_runs
 from tui_train.setup.setup import Setup
 from tui_train.trainers import TRAINERS
 from tui_train.trainers.finetune import FULL_AND_ADAPTER_LEARNING_RATES_BY_METHOD
@@ -133,16 +135,22 @@ def gutter(pilot: Pilot[Any], mark: str) -> list[str]:
     ]
 
 
+def waiting_python(folder: Path, go: Path) -> str:
+    """A Python that reads chats once a file is there."""
+    waiting = folder / "waiting-python"
+    wait = f'case "$*" in *chat.jsonl*) until [ -e {go} ]; do sleep 0.05; done;; esac'
+    waiting.write_text(f'#!/bin/sh\n{wait}\nexec "{sys.executable}" "$@"\n')
+    waiting.chmod(0o755)
+    return str(waiting)
+
+
 @pytest.mark.whole
 async def test_the_data_is_read_in_the_background_and_said_below_its_field(tmp_path, model, tuner):
     path = write_rows(
         tmp_path / "chat.jsonl", [CHAT_ROW, {"messages": []}, {"messages": [user_message("q"), assistant_message("a")]}]
     )
-    waiting, go = tmp_path / "waiting-python", tmp_path / "go"
-    wait = f'case "$*" in *chat.jsonl*) until [ -e {go} ]; do sleep 0.05; done;; esac'
-    waiting.write_text(f'#!/bin/sh\n{wait}\nexec "{sys.executable}" "$@"\n')
-    waiting.chmod(0o755)
-    tuner(python=str(waiting))
+    go = tmp_path / "go"
+    tuner(python=waiting_python(tmp_path, go))
     last_values(model, path)
     async with make_wizard().run_test(size=(80, 24)) as pilot:
         await begin(pilot)
@@ -155,6 +163,54 @@ async def test_the_data_is_read_in_the_background_and_said_below_its_field(tmp_p
         assert "messages" in line
         assert "1 left out" in line
         assert len(pilot.app.facts.data) == 1
+
+
+async def test_preview_says_that_data_is_still_being_read_and_starts_nothing_until_then(tmp_path, model, tuner):
+    go = tmp_path / "go"
+    tuner(python=waiting_python(tmp_path, go))
+    path = chats(tmp_path)
+    last_values(model, path)
+    path.write_text(path.read_text() + '{"messages": [{"role"\n')
+    async with make_wizard().run_test(size=(120, 40)) as pilot:
+        await begin(pilot)
+        pilot.app.post_message(GoToStep("recipe"))
+        await wait_for_text(pilot, "● 3 Recipe", "until the data has been read", during=True)
+        pilot.app.post_message(GoToStep("preview"))
+        await wait_for_text(pilot, "What will happen", "Findings", "the data is still being read", during=True)
+        await settle_but_data(pilot)
+        assert "nothing to fix" not in screen_text(pilot)
+        assert "Enter Run" not in screen_text(pilot)
+        await press(pilot, "enter")
+        assert [notice.message for notice in pilot.app._notifications] == [
+            "The data is still being read: press the key again after that."
+        ]
+        assert not list_runs()
+        go.touch()
+        await read(pilot)
+        await wait_for_text(pilot, "1 of 41 rows is left out", "Enter Run")
+        assert "still being read" not in screen_text(pilot)
+        go.unlink()
+        await press(pilot, "f5", "r")
+        await until_true(pilot, lambda: pilot.app.awaited_parts == {"data"})
+        await press(pilot, "escape")
+        await wait_for_text(pilot, "What will happen", "the data is still being read", during=True)
+        go.touch()
+        await read(pilot)
+        await wait_for_text(pilot, "1 of 41 rows is left out", "Enter Run")
+
+
+async def test_preview_does_not_wait_for_a_read_that_has_failed(tmp_path, model, tuner, monkeypatch):
+    def fail(*_args: Any, **_named: Any) -> None:
+        raise Unavailable("the disk does not answer", "Look at it")
+
+    monkeypatch.setattr(data_cache, "read_data_report", fail)
+    last_values(model, chats(tmp_path))
+    async with make_wizard().run_test(size=(120, 40)) as pilot:
+        await begin(pilot)
+        pilot.app.post_message(GoToStep("preview"))
+        await wait_for_text(pilot, "What will happen", "Enter Run", during=True)
+        assert not pilot.app.awaited_parts
+        assert "still being read" not in screen_text(pilot)
 
 
 @pytest.mark.whole

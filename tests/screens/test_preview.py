@@ -32,7 +32,7 @@ from tui_train.screens.preview import plan_view
 from tui_train.screens.widgets.file_viewer import FileViewer, file_names_lines, find_search_hits, fold_comments
 from tui_train.screens.widgets.preview_lines import PreviewContent, command_lines, finding_lines
 
-from tui_train.checks.finding import note, warning
+from tui_train.checks.finding import error, note, warning
 from tui_train.cli.app import cli
 from tui_train.facts.types import ScriptParameter, ScriptSource
 from tui_train.memory import data_defaults
@@ -474,6 +474,19 @@ async def test_enter_starts_nothing_that_an_error_stops(tmp_path):
         await pilot.press("enter")
         await until_true(pilot, lambda: "It cannot be started" in "".join(n.message for n in pilot.app._notifications))
         assert not run_folders.list_runs()
+
+
+@pytest.mark.parametrize(
+    ("findings", "title"),
+    [
+        ((), "the hosts are asked"),
+        ((warning("k", "odd", ""),), "1, the hosts are asked"),
+        ((error("k", "wrong", ""),), "1 must be fixed before it starts"),
+    ],
+)
+def test_what_findings_may_still_come_from_is_in_their_title(findings, title):
+    first = finding_lines(findings, 60, unread="the hosts are asked")[0].plain
+    assert " ".join(first.split()[1:]).rstrip(" ─") == title
 
 
 @pytest.mark.parametrize(("width", "is_beside"), [(30, False), (60, False), (80, True)])

@@ -14,6 +14,7 @@ from tui_train.setup.recipe.data_questions import (
     total_training_steps,
     training_epoch_size,
 )
+from tui_train.setup.recipe.effective_values import is_unset_by_user
 from tui_train.setup.setup import Setup
 from tui_train.views.data_text import data_summary, reading_data_text, why_data_unread
 from tui_train.views.overview import short_count_text, usual_learning_rate_text
@@ -23,10 +24,10 @@ def data_field_note(setup: Setup, *, is_being_read: bool) -> str:
     """Return what the data holds, that it is being read, or why it is not; empty where none is named."""
     if not setup.effective_profile.trainer.data:
         return ""
+    if is_being_read:
+        return reading_data_text(setup.effective_profile)
     report = data_report_at_length_in_force(setup)
-    if report:
-        return data_summary(report)
-    return reading_data_text(setup.effective_profile) if is_being_read else why_data_unread(setup)
+    return data_summary(report) if report else why_data_unread(setup)
 
 
 def backend_screen_notes(setup: Setup) -> dict[str, str]:
@@ -71,7 +72,11 @@ def recipe_screen_notes(setup: Setup) -> dict[str, str]:
         notes["recipe.steps"] = "ends after the epochs"
     if report:
         notes |= _length_and_answer_notes(setup, report)
-    elif profile.trainer.data and setup.effective_values["sequence_length"].source.endswith("default"):
+    elif (
+        profile.trainer.data
+        and not setup.facts.other_machine  # where the value says so itself
+        and is_unset_by_user(setup.effective_values["sequence_length"])
+    ):
         notes["recipe.sequence_length"] = "until the data has been read"
     if words := _warm_up_note(recipe.warmup, steps):
         notes["recipe.warmup"] = words
