@@ -267,14 +267,10 @@ class Wizard(DiscoveryApp):
             self.query_script_help_if_undecided()
         if module == "hardware":
             self.action_refresh_facts(_PAINT_SECONDS)
-        else:
-            # Another run may have begun meanwhile.
-            if not self.other_machine_name:
-                self.refresh_part_quietly("resources_in_use")
-                self.refresh_part_quietly("cards_in_queue")
-            if self.profile.trainer.config:
-                # It may have been edited meanwhile, and a copy of it trains.
-                self.refresh_parts("paths")
+        # Another run may have begun meanwhile.
+        elif not self.other_machine_name:
+            self.refresh_part_quietly("resources_in_use")
+            self.refresh_part_quietly("cards_in_queue")
         self.push_screen(kind())
 
     @on(GoToStep)

@@ -22,11 +22,12 @@ class _DataQuery(NamedTuple):
     question: "DataQuestion"
     toolchain: "Toolchain"
     host: str  # empty for this machine
+    file_states: tuple[object, ...]
 
     @property
-    def host_and_python(self) -> tuple[str, str]:
-        """The Python that reads, and its host."""
-        return self.host, self.toolchain.python
+    def basis(self) -> tuple[object, ...]:
+        """On what an answer to the question depends: the Python that reads, its host, and the files as they are."""
+        return self.host, self.toolchain.python, self.file_states
 
 
 class DataReader:
@@ -36,13 +37,13 @@ class DataReader:
         """Begin with nothing read."""
         self._app = app
         self._wanted_query: _DataQuery | None = None  # what is being read, or will be once nothing changes
-        self._pythons_by_key: dict[str, tuple[str, str]] = {}  # the Python of each answer
+        self._basis_by_key: dict[str, tuple[object, ...]] = {}  # of each answer
         self._quiet_timer: Timer | None = None
 
     def read_again(self) -> None:
         """Read all of it again: it may have changed."""
         if self._app.facts and self._is_read_where_it_trains:
-            self._pythons_by_key.clear()
+            self._basis_by_key.clear()
             self._wanted_query = None
             self._app.facts = replace(self._app.facts, data={})
             self.read_if_changed()
@@ -62,7 +63,7 @@ class DataReader:
         if self._quiet_timer:
             self._quiet_timer.stop()
         # One that has just answered ends by itself.
-        if before and self._pythons_by_key.get(before.key) != before.host_and_python:
+        if before and self._basis_by_key.get(before.key) != before.basis:
             self._app.workers.cancel_group(self._app, _DATA_FACTS_PART)
         if wanted is None:
             self._app.awaited_parts -= {_DATA_FACTS_PART}
@@ -87,12 +88,12 @@ class DataReader:
         asked = data_question_with_key_and_python(profile, facts)
         if asked is None or any(facts.paths.get(path, "missing") == "missing" for path in asked[1].files):
             return None
-        wanted = _DataQuery(*asked, host=facts.host)
-        known = (
-            wanted.key in facts.data
-            and self._pythons_by_key.get(wanted.key, wanted.host_and_python) == wanted.host_and_python
-        )
-        return None if known else wanted
+        key, question, toolchain = asked
+        named = (*question.files, *(reward.file for reward in question.rewards), question.model)
+        states = tuple(facts.file_states.get(path) for path in named)
+        wanted = _DataQuery(key, question, toolchain, facts.host, states)
+        is_known = key in facts.data and self._basis_by_key.get(key, wanted.basis) == wanted.basis
+        return None if is_known else wanted
 
     def _read_data(self, query: _DataQuery) -> "dict[str, DataReport]":
         from tui_train.actions.host_data import read_data_or_say_why_not
@@ -107,5 +108,5 @@ class DataReader:
         if worker.is_cancelled:
             # It says no more than that it was ended.
             return {}
-        self._pythons_by_key[query.key] = query.host_and_python
+        self._basis_by_key[query.key] = query.basis
         return {query.key: look}

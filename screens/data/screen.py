@@ -129,6 +129,10 @@ The bars show how many rows have how many tokens; what lies beyond the sequence 
         yield Hint()
         yield KeyBar()
 
+    def on_screen_resume(self) -> None:
+        """Read the data again where it was changed."""
+        self.wizard.read_changed_files()
+
     def on_mount(self) -> None:
         """Show what is known, and find out how fast a run like this one was."""
         self._is_composed = True

@@ -44,7 +44,7 @@ LOCAL_FACTS_PARTS = (
     "cards_in_queue",
     "hub",
 )
-_SAMPLING_WORKER_GROUP = "live"
+_SAMPLING_WORKER_GROUP, _FILES_WORKER_GROUP = "live", "files"
 # A second one would only wait for the same answer.
 _PARTS_QUERIED_ONE_AT_A_TIME = frozenset({"machine", "toolchains", "engines"})
 
@@ -199,10 +199,28 @@ class DiscoveryApp(GuardedApp):
     def read_data_again(self) -> None:
         """Read the training data again, where the app reads it."""
 
-    def try_rewards_again(self, findings: "Iterable[Finding]") -> None:
-        """Try the rewards again where a finding is about them: their file may be corrected by now."""
+    def read_changed_files(self, findings: "Iterable[Finding]" = ()) -> None:
+        """Read the files that the profile names again, where they are no longer as they were read.
+
+        Rewards that one of the `findings` is about are tried again in any case: what they failed by may be elsewhere.
+        """
         if any(finding.key == "finetune.rewards" for finding in findings):
             self.read_data_again()
+        if self.facts is None or self.other_place or "paths" in self.awaited_parts:
+            return
+        compare = partial(self._read_files_if_changed, self.profile, self.facts)
+        self.run_worker(compare, name=_FILES_WORKER_GROUP, group=_FILES_WORKER_GROUP, thread=True, exclusive=True)
+
+    def _read_files_if_changed(self, profile: Profile, facts: "Facts") -> None:
+        with IMPORT_LOCK:
+            from tui_train.places.profile_facts import have_files_changed
+        if have_files_changed(profile, facts):
+            self.call_later(self.refresh_parts, "paths")
+
+    @property
+    def are_files_being_compared(self) -> bool:
+        """True until it is known whether the files that the profile names are as they were read."""
+        return any(worker.group == _FILES_WORKER_GROUP and not worker.is_finished for worker in self.workers)
 
     def refresh_parts(self, *parts: str, delay_seconds: float = 0) -> None:
         """Query some parts of the facts again, unless that is under way."""

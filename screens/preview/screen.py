@@ -199,7 +199,7 @@ With --machine FILE the plan is for that machine: e writes the files, and you co
         errors = prepared.errors if prepared else ()
         if wrong := self._first_error_forbidding_plan() or next(iter(errors), None):
             self.app.bell()
-            self.wizard.try_rewards_again((wrong,))
+            self.wizard.read_changed_files((wrong,))
             raise BadInput(f"It cannot be started: {wrong.message}", wrong.remedy)
         if prepared is None or prepared.plan is None or prepared.profile != self.profile or self._starting:
             self.app.bell()
@@ -210,7 +210,7 @@ With --machine FILE the plan is for that machine: e writes the files, and you co
     def _refuse_while_facts_awaited(self) -> bool:
         """Return true, with a notice, while what findings may come from is still being asked for or read."""
         words = ""
-        if self.awaited_parts - FACTS_PARTS_NOT_AWAITED:
+        if self.awaited_parts - FACTS_PARTS_NOT_AWAITED or self.wizard.are_files_being_compared:
             words = "Still looking at the machine: press the key again in a moment."
         elif self.unread_text:
             words = f"{capitalised(self.unread_text)}: press the key again after that."

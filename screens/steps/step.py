@@ -117,7 +117,8 @@ class StepScreen(ScreenWithFindings):
         return [step.title for step in STEPS].index(self.TITLE_OF_STEP)
 
     def on_screen_resume(self) -> None:
-        """Show what has changed while another step was on top."""
+        """Show what has changed while another step was on top, also in the files that are named."""
+        self.wizard.read_changed_files()
         if self._is_stale:
             self._update_if_shown()
 
@@ -303,7 +304,7 @@ class StepScreen(ScreenWithFindings):
             self.post_message(OpenStep(self.next_step_module, self))
             return
         self.app.bell()
-        self.wizard.try_rewards_again(forbidding)
+        self.wizard.read_changed_files(forbidding)
         key = form.state.unparsable_row_key or (wrong.form_row_key if wrong else "")
         if any(row.key == key for row in form.state.rows):
             if key != here:

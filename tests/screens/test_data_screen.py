@@ -180,6 +180,7 @@ async def test_preview_says_that_data_is_still_being_read_and_starts_nothing_unt
         await settle_but_data(pilot)
         assert "nothing to fix" not in screen_text(pilot)
         assert "Enter Run" not in screen_text(pilot)
+        await until_true(pilot, lambda: not pilot.app.are_files_being_compared)
         await press(pilot, "enter")
         assert [notice.message for notice in pilot.app._notifications] == [
             "The data is still being read: press the key again after that."
@@ -211,6 +212,31 @@ async def test_preview_does_not_wait_for_a_read_that_has_failed(tmp_path, model,
         await wait_for_text(pilot, "What will happen", "Enter Run", during=True)
         assert not pilot.app.awaited_parts
         assert "still being read" not in screen_text(pilot)
+
+
+async def test_data_that_was_repaired_is_read_again_by_enter_and_when_a_step_is_shown_again(tmp_path, model, tuner):
+    path = tmp_path / "chat.jsonl"
+    path.write_text('{"messages": [{"role"\n')
+    last_values(model, path)
+    async with on_backend("enter", size=(120, 40)) as pilot:
+        await wait_for_text(pilot, "Enter goes on once this is fixed.")
+        chats(tmp_path)
+        await press(pilot, "enter")
+        await until_true(pilot, lambda: "data" in pilot.app.awaited_parts)
+        await read(pilot)
+        await wait_for_text(pilot, "40 rows")
+        await press(pilot, "enter")
+        await wait_for_text(pilot, "● 3 Recipe")
+        chats(tmp_path, 41)
+        await press(pilot, "escape")
+        await wait_for_text(pilot, "● 2 Backend", "41 rows")
+        chats(tmp_path, 42)
+        await press(pilot, "f5")
+        await wait_for_text(pilot, "Backend › Data", "42 rows")
+        before = pilot.app.facts
+        await press(pilot, "escape")
+        await wait_for_text(pilot, "● 2 Backend", "42 rows")
+        assert pilot.app.facts is before, "nothing is read where nothing has changed"
 
 
 @pytest.mark.whole

@@ -105,6 +105,7 @@ def begin_installation(app: Any) -> None:
 
 OF_THE_APP = {"draft": begin_draft, "install": begin_installation}
 OF_THE_APP["live"] = lambda app: app.screen.post_message(OpenStep("hardware"))
+OF_THE_APP["files"] = lambda app: app.read_changed_files()
 OF_THE_APP |= {name: partial(begin_query, name=name) for name in sample(ASKED, 4)}
 
 
@@ -115,7 +116,7 @@ def test_every_part_of_the_facts_is_asked_for_in_its_order():
 def test_all_workers_are_found():
     """Every way to start a worker is one of those that are tested here."""
     text = "".join(ast.unparse(tree) for _path, tree in TREES)
-    assert text.count("run_worker(") == 4, "the draft, an installation, the cards, and run_query()"
+    assert text.count("run_worker(") == 5, "the draft, an installation, the cards, changed files, and run_query()"
     assert len(WORKERS) == text.count("@work(") >= 15
     assert "exit_on_error" not in text, "it would hide the error"
 

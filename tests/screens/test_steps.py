@@ -38,6 +38,7 @@ from tui_train.screens.widgets.text_layout import fit
 
 from tui_train.base.app_paths import last_profile_file, webhooks_folder
 from tui_train.facts.machine import probe
+from tui_train.profile import store
 from tui_train.profile.fields import profile_with_value
 from tui_train.profile.types import Profile
 from tui_train.wizard import make_wizard
@@ -400,3 +401,28 @@ async def test_a_script_whose_help_fails_is_said_once_on_the_step_that_one_retur
                 "The script lists no arguments: it ended with exit code 1: no licence. Run it with --help in a shell"
             )
             await press_keys("enter")(pilot)
+
+
+async def test_a_script_that_was_corrected_is_read_again_by_enter_and_when_the_step_is_shown_again(machine, tmp_path):
+    script, module = tmp_path / "train.py", tmp_path / "arguments.py"
+    script.touch()
+    store.save_profile(profile({"name": "job", "trainer.kind": "script", "trainer.script": str(script)}))
+    async with open_wizard() as pilot:
+        pilot.app.open_saved_profile("job")
+        pilot.app.action_go_to_step("backend")
+        await wait_for_text(pilot, "● 2 Backend", "without code")
+        script.write_text("print(1)\n")
+        await pilot.press("enter")
+        await until_true(pilot, lambda: "without code" not in screen_text(pilot))
+        script.write_text("")
+        await pilot.press("f1")
+        await wait_for_text(pilot, "Esc")
+        await pilot.press("escape")
+        await wait_for_text(pilot, "● 2 Backend", "without code")
+        read_before = pilot.app.facts
+        await pilot.press("enter")
+        await wait_for_text(pilot, "without code")
+        assert pilot.app.facts is read_before
+        module.touch()
+        await pilot.press("enter")
+        await until_true(pilot, lambda: pilot.app.facts is not read_before)

@@ -39,6 +39,17 @@ def file_state(path: Path) -> FileState:
     return FileState(str(path), -1, 0)
 
 
+def states_behind_path(path: str) -> tuple[FileState, ...]:
+    """Return the state of a path now, then those of what lies in a folder, or of the Python files beside one."""
+    files: list[Path] = []
+    with suppress(OSError, ValueError):
+        if path.endswith(".py"):
+            files = [*Path(path).parent.glob("*.py")]  # what it imports lies beside it
+        elif Path(path).is_dir():
+            files = [*Path(path).iterdir()]
+    return (file_state(Path(path)), *sorted(map(file_state, files)))
+
+
 def package_folder_states(python: str) -> list[FileState]:
     """Return the states of the folders of a Python's packages, which an installation changes."""
     return sorted(file_state(folder) for folder in Path(python).parent.parent.glob("lib/python3*/*-packages"))

@@ -4,6 +4,7 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
+from tui_train.facts.answer_cache import FileState
 from tui_train.facts.data.data_report import DataReport
 from tui_train.facts.machine.communication_tests import Examination
 from tui_train.facts.models.hub import HubCache, HubModel
@@ -437,6 +438,8 @@ class Facts(Struct, frozen=True, kw_only=True):
     toolchains: tuple[Toolchain, ...] = ()
     paths: dict[str, PathState] = {}
     """The states of the paths in the profile."""
+    file_states: dict[str, tuple[FileState, ...]] = {}
+    """By path of a file that the profile names, what it and the files that go with it were when they were read."""
     similar_paths: dict[str, str] = {}
     """By a path that is missing here, what exists near it, folders with a slash; not read on other machines."""
     unwritable: dict[str, str] = {}

@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from tui_train.base.app_paths import runs_folder
 from tui_train.base.errors import BadInput
+from tui_train.facts.answer_cache import FileState, states_behind_path
 from tui_train.facts.data.data_cache import read_data_report
 from tui_train.facts.data.data_report import DataQuestion, DataReport
 from tui_train.facts.data.data_use import facts_key_of_question as data_key
@@ -45,6 +46,7 @@ from tui_train.places.help_question import script_help_question_for_auto_preset
 from tui_train.places.host_questions import make_command_runner
 from tui_train.profile.presets import UserPreset, UserPresetByName, get_preset
 from tui_train.profile.presets.user_presets import user_presets
+from tui_train.profile.rewards import chosen_rewards
 from tui_train.profile.types import AUTO_PRESET, Profile
 from tui_train.runner.queue.listing import list_cards_in_queue
 from tui_train.runner.system.paths import free_bytes_for_path, similar_existing_path, why_unwritable
@@ -66,6 +68,7 @@ class ProfileFiles(Struct, frozen=True, kw_only=True):
     """The files that a profile names: paths, documents, presets, sources, as in Facts."""
 
     paths: dict[str, PathState]
+    file_states: dict[str, tuple[FileState, ...]]
     similar_paths: dict[str, str]
     unwritable: dict[str, str]
     free: dict[str, int | None]
@@ -83,6 +86,7 @@ class ProfileFiles(Struct, frozen=True, kw_only=True):
 
 def read_profile_files(profile: Profile) -> ProfileFiles:
     """Read the files that a profile names."""
+    file_states = _read_file_states(profile)  # first: what changes meanwhile is read again
     script, accelerate_config = profile.trainer.script, hub.find_accelerate_config_path(hub.hub_variables(profile))
     config_documents = read_documents(filter(None, (*config_file_paths(profile), accelerate_config)))
     presets = user_presets()
@@ -94,6 +98,7 @@ def read_profile_files(profile: Profile) -> ProfileFiles:
     paths = probe.read_path_states((*read, *outputs, temporary_folder))
     return ProfileFiles(
         paths=paths,
+        file_states=file_states,
         similar_paths={path: similar_existing_path(path) for path in read if path and paths[path] == "missing"},
         unwritable={path: why_unwritable(path) for path in written if path},
         free={path: free_bytes_for_path(path or str(runs_folder())) for path in ("", *written)},
@@ -110,6 +115,26 @@ def read_profile_files(profile: Profile) -> ProfileFiles:
         tokenizers=_read_nemo_tokenizer(profile),
         communication=load_communication_examinations(),
     )
+
+
+def have_files_changed(profile: Profile, facts: Facts) -> bool:
+    """Return whether what the profile names is no longer as it was when this machine's facts were read."""
+    states = _read_file_states(profile)
+    read = (*profile_paths_to_check(profile), *_input_paths(profile, facts.sources.get(profile.trainer.script)))
+    paths = probe.read_path_states(read)
+    return states != {path: facts.file_states.get(path) for path in states} or paths != {
+        path: facts.paths.get(path) for path in paths
+    }
+
+
+def _read_file_states(profile: Profile) -> dict[str, tuple[FileState, ...]]:
+    """Return the states of the files that a profile names and others may change; of a model those in its folder."""
+    trainer = profile.trainer
+    data = (*trainer.data, *trainer.validation_data, *trainer.test_data)
+    rewards = (reward.file for reward in chosen_rewards(profile.finetune))
+    model = trainer.model if trainer.model.startswith("/") else ""
+    named = (trainer.script, *config_file_paths(profile), *data, *rewards, model)
+    return {path: states_behind_path(path) for path in named if path}
 
 
 def read_script_sources(profile: Profile) -> dict[str, ScriptSource]:

@@ -4,7 +4,6 @@ import functools
 import os
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -98,25 +97,15 @@ def _data_program_digest() -> str:
 
 def _question_file_states(question: DataQuestion) -> Iterator[FileState]:
     """Yield the states of all files read: data, rewards, the model without its weights."""
-    for file in {reward.file for reward in question.rewards} - {""}:
-        # What a reward imports lies beside it.
-        yield answer_cache.file_state(Path(file))
-        yield from (state for state in _states_in_folder(Path(file).parent) if state.path.endswith(".py"))
-    for named in question.files:
-        yield answer_cache.file_state(Path(named))
-        yield from _states_in_folder(Path(named))
+    for named in (*sorted({reward.file for reward in question.rewards} - {""}), *question.files):
+        yield from answer_cache.states_behind_path(named)
     model = question.model
     folder = (
         model if not model or Path(model).is_absolute() else hub.snapshot_folder(os.environ, model, question.revision)
     )
     for inside in (Path(folder), Path(folder, "additional_chat_templates")) if folder else ():
-        yield from (state for state in _states_in_folder(inside) if not state.path.endswith(_WEIGHT_SUFFIXES))
-
-
-def _states_in_folder(folder: Path) -> list[FileState]:
-    with suppress(OSError, ValueError):
-        return sorted(answer_cache.file_state(path) for path in folder.iterdir()) if folder.is_dir() else []
-    return []
+        _, *states = answer_cache.states_behind_path(str(inside))
+        yield from (state for state in states if not state.path.endswith(_WEIGHT_SUFFIXES))
 
 
 def _load_cached_report(path: Path) -> DataReport | None:
