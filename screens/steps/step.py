@@ -218,7 +218,7 @@ class StepScreen(ScreenWithFindings):
             rows = tuple(
                 replace(
                     make_form_row(key, self.profile, setup, note=notes.get(key, ""), finding=wrong.get(key)),
-                    line_below="…" if key == half_typed and key in below else below.get(key, ""),
+                    line_below="…" if key == half_typed and key in below else _text_unless_found(below, wrong, key),
                 )
                 for key in section.keys
                 if choices.is_field_shown(key, setup or self.profile)
@@ -322,7 +322,8 @@ class StepScreen(ScreenWithFindings):
         form = self.form
         is_held = form.holds_focus and form.cursor == self._held_key and form.state.cursor_row_has_problem
         if is_held and not (self._undone_text or self.is_installing):
-            self.query_one(Hint).show_text(styled(FAILED_MARK, f" {_ENTER_HELD_BACK_TEXT}{visible(form.state.hint)}"))
+            why = "" if self._is_cursor_row_problem_beside_form else visible(form.state.hint)
+            self.query_one(Hint).show_text(styled(FAILED_MARK, f" {_ENTER_HELD_BACK_TEXT}{why}".rstrip()))
         else:
             super().show_hint()
 
@@ -358,6 +359,12 @@ class StepScreen(ScreenWithFindings):
             if choices.is_field_shown(key, setup or self.profile)
         )
         return [(row.label, row.key, row.help) for row in rows]
+
+
+def _text_unless_found(text_by_key: Mapping[str, str], finding_by_key: Mapping[str, Finding], key: str) -> str:
+    """Return the text of a row, or nothing where its finding says the same."""
+    text, finding = text_by_key.get(key, ""), finding_by_key.get(key)
+    return "" if finding and text in visible(finding.message) else text
 
 
 def label_in_sentence(label: str) -> str:

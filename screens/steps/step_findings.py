@@ -16,7 +16,7 @@ from tui_train.profile.types import Profile
 from ..base import WizardScreen
 from ..install.installation import Installation
 from ..messages import ApplyFix, ChangeUndone
-from ..widgets.findings_pane import FindingsPane
+from ..widgets.findings_pane import MAX_FINDINGS_SHOWN, FindingsPane
 from ..widgets.form.form import Form
 from ..widgets.hint import Hint
 from ..widgets.multi_select import MultiSelect
@@ -96,12 +96,14 @@ class ScreenWithFindings(WizardScreen):
             self.query_one(Hint).show_text(styled(LIVE_MARK, " ", shown, " ", ("F2", KEY_STYLE), " shows it."))
             return
         if in_form and (
-            form.state.cursor_row_has_problem or form.state.has_open_options or form.state.has_refused_typing
+            (form.state.cursor_row_has_problem and not self._is_cursor_row_problem_beside_form)
+            or form.state.has_open_options
+            or form.state.has_refused_typing
         ):
             self.query_one(Hint).show_text(styled((visible(form.state.hint), "")))
             return
         select = self.focused if isinstance(self.focused, MultiSelect) else None
-        words = form.state.hint if in_form else select.hint if select else ""
+        words = self._hint_in_form if in_form else select.hint if select else ""
         found = self._shown_findings()
         # Not by its words, which follow the width and what a card does now.
         here = form.cursor if in_form else f"{select.cursor} {select.was_last_unpick_refused}" if select else ""
@@ -110,8 +112,8 @@ class ScreenWithFindings(WizardScreen):
             self._findings_shown, self._row_when_shown = known, here
         mine = next((finding for finding in found if in_form and finding.form_row_key == here), None)
         first = next(iter(_findings_without_argument_notes(found)), None)
-        is_told_beside = first is not None and not first.forbids_plan and self._are_findings_beside_form
-        if finding := mine or (first if here == self._row_when_shown and not is_told_beside else None):
+        finding = mine or (first if here == self._row_when_shown else None)
+        if finding and not self._are_findings_beside_form:
             mark = ("✗", "$error") if finding.forbids_plan else ("!", "$warning")
             fix = (
                 styled("  ", ("F2", KEY_STYLE), f": {visible(finding.fix.title)}.")
@@ -128,6 +130,20 @@ class ScreenWithFindings(WizardScreen):
     def _are_findings_beside_form(self) -> bool:
         """True where the findings stand beside the form, in sight."""
         return self.has_class("-tall") and any(pane.has_room for pane in self.query(FindingsPane))
+
+    @property
+    def _is_cursor_row_problem_beside_form(self) -> bool:
+        """True where what is wrong with the cursor's row stands beside the form; of an unreadable text it does not."""
+        beside = self._all_findings[:MAX_FINDINGS_SHOWN] if self._are_findings_beside_form else ()
+        is_there = any(finding.form_row_key == self.form.cursor for finding in beside)
+        return is_there and not self.form.state.unparsable_row_key
+
+    @property
+    def _hint_in_form(self) -> str:
+        """The hint of the cursor's row; what it is for, where what is wrong with it stands beside the form."""
+        state = self.form.state
+        has_problem = state.cursor_row_has_problem and not state.has_open_options
+        return state.row.field.help if has_problem and state.row else state.hint
 
     @property
     def is_installing(self) -> bool:

@@ -15,7 +15,7 @@ from tui_train.setup.setup import Setup
 from .lines import DrawLines, Lines
 from .text_layout import DONE_MARK, FAILED_MARK, KEY_STYLE, LIVE_MARK, MUTED, WARNING_MARK, fit, heading, styled
 
-_MAX_FINDINGS_SHOWN = 8
+MAX_FINDINGS_SHOWN = 8
 _MAX_FALLBACKS_SHOWN = 6
 _PART_IDS_FROM_TOP = ("marked-row", "consequences", "plan")
 
@@ -143,10 +143,10 @@ def consequence_lines(findings: tuple[Finding, ...], plan: Plan | None, width: i
     lines = [heading("Findings", note, width)]
     if not findings:
         lines.append(styled(DONE_MARK, " nothing is wrong"))
-    for number, finding in enumerate(findings[:_MAX_FINDINGS_SHOWN]):
+    for number, finding in enumerate(findings[:MAX_FINDINGS_SHOWN]):
         lines += _finding_lines(finding, width, "F2" if number == 0 else "")
-    if len(findings) > _MAX_FINDINGS_SHOWN:
-        lines.append(styled((f"  and {len(findings) - _MAX_FINDINGS_SHOWN} more", MUTED)))
+    if len(findings) > MAX_FINDINGS_SHOWN:
+        lines.append(styled((f"  and {len(findings) - MAX_FINDINGS_SHOWN} more", MUTED)))
     if plan is None:
         return lines
     lines += [Content(), heading("What starts", "", width)]

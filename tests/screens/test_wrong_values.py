@@ -3,7 +3,8 @@
 from typing import Any
 
 import pytest
-from pilot import PRETRAIN_KEY, THREE_CARD_MACHINE, go_to_fields, press_keys, screen_text, wait_for_workers
+from msgspec.structs import replace
+from pilot import CUDA_PYTHON, PRETRAIN_KEY, THREE_CARD_MACHINE, go_to_fields, press_keys, screen_text, wait_for_workers
 from support import facts, profile
 from textual.events import Key
 from tui_train.screens.messages import ValueChosen
@@ -12,6 +13,7 @@ from tui_train.screens.widgets.form.form import Form
 from tui_train.screens.widgets.hint import Hint
 from tui_train.screens.widgets.key_bar import KeyBar
 
+from tui_train.facts.machine import probe
 from tui_train.memory.predict import predict_memory
 from tui_train.profile import fields
 from tui_train.setup.setup import Setup
@@ -91,13 +93,14 @@ async def test_f2_takes_the_nearest_value_or_the_one_before(app):
 
 
 @pytest.mark.whole
-async def test_the_key_of_a_fix_stays_where_an_error_is_long(app):
+async def test_a_fix_is_offered_by_the_footer_alone_where_an_error_is_long(app):
     async with app.run_test(size=(80, 24)) as pilot:
         await press_keys(*TO_RECIPE)(pilot)
         await choose(pilot, recipe__global_batch=15)
         (line,) = (line for line in screen_text(pilot).splitlines() if line[1:].startswith("Global batch"))
         assert "✗" in line
-        assert "F2" in line
+        assert "F2" not in line
+        assert "F2" in footer(app)
         await press_keys("f2")(pilot)
         await choose(pilot, recipe__global_batch=17)
         await press_keys("f2")(pilot)
@@ -123,6 +126,27 @@ async def test_f2_is_there_only_where_it_fixes_what_is_said(app):
         assert "F2" not in footer(app)
         await press_keys("f2")(pilot)
         assert app.profile.recipe.global_batch == 15
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40)], ids=str)
+async def test_an_error_is_in_its_row_and_in_full_once(app, size, monkeypatch):
+    """In Findings, where they stand beside the form; else in the hint. No line under the row repeats it."""
+    missing = "/none/at/all.txt"
+    tuning = replace(CUDA_PYTHON, packages=dict.fromkeys(("trl", "peft", "datasets", "accelerate"), "1.16.0"))
+    monkeypatch.setattr(probe, "probe_toolchains", lambda *_args, **_named: (tuning,))
+    async with app.run_test(size=size) as pilot:
+        await press_keys(*TO_RECIPE[:2])(pilot)
+        await choose(pilot, trainer__kind="finetune", trainer__model="gpt2", trainer__data=(missing,))
+        await go_to_fields(pilot, "trainer.data")
+        lines = [line[: 80 if size[0] > 100 else None] for line in screen_text(pilot).splitlines()]
+        (row,) = (number for number, line in enumerate(lines) if "Training data " in line and "✗" in line)
+        assert "does not exist" not in lines[row + 1]
+        are_findings_beside = size[0] > 100
+        assert ("does not exist" in " ".join(hint(app).split())) is not are_findings_beside
+        assert screen_text(pilot).count("does not exist") == 2
+        await press_keys("enter")(pilot)
+        assert "Enter goes on once this is fixed." in hint(app)
+        assert ("does not exist" in " ".join(hint(app).split())) is not are_findings_beside
 
 
 # What is not said while something is wrong

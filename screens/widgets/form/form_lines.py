@@ -35,7 +35,6 @@ _MIN_WIDE_FORM_WIDTH = 96
 VALUE_START_CELL = LABEL_WIDTH + 2  # where a value begins
 _GAP_CELLS = 2
 _MIN_ERROR_BESIDE_FIX_WIDTH = 24  # cells of an error, beside what would fix it
-_MIN_ERROR_WIDTH = 12  # cells of an error, beside the key that fixes it
 _MAX_DEFAULT_WIDTH = 26  # cells that what holds may have beside a number
 _MAX_TEXT_DEFAULT_WIDTH = 34  # the same in place of a text
 MAX_NOTE_WIDTH = 36  # cells that a note leaves to a value that may be long
@@ -240,17 +239,16 @@ def _problem(row: FormRow, label: str = "") -> Content:
 
 
 def _note_beside_value(row: FormRow, room: int = 0) -> Content:
-    """Return what stands beside a value; where there is no room for an error and its fix, the key alone stays."""
+    """Return what stands beside a value; where there is no room for an error and its fix, the error alone."""
     if row.problem:
         wrong = _problem(row)
-        key = styled("   ", ("F2", KEY_STYLE)) if row.fix else Content()
-        fix = styled(key, f" {row.fix}") if row.fix else Content()
+        fix = styled("   ", ("F2", KEY_STYLE), f" {row.fix}") if row.fix else Content()
         if room and room - fix.cell_length < min(wrong.cell_length, _MIN_ERROR_BESIDE_FIX_WIDTH):
-            fix = key
+            return wrong  # the footer names the fix
         if not (room and fix):
             return styled(wrong, fix)
-        # The keys of all rows stand below each other, at the right.
-        words = fit(wrong, max(_MIN_ERROR_WIDTH, room - fix.cell_length))
+        # The fixes of all rows end below each other, at the right.
+        words = fit(wrong, room - fix.cell_length)
         return styled(words.pad_right(max(0, room - words.cell_length - fix.cell_length)), fix)
     return styled((note_text(row), MUTED))
 
