@@ -517,7 +517,7 @@ def _card_row(  # noqa: PLR0913 - what is known of a card
     shown = ", ".join(visible(detail) for detail in details if detail)
     below = (styled((shown, "" if verdict.kind == "blocked" and reasons else MUTED)),) if shown else ()
     reason = "; ".join(verdict.reasons) if verdict.kind == "blocked" else ""
-    row = SelectRow(gpu.uuid, cells, visible(reason), "", below)
+    row = SelectRow(gpu.uuid, cells, visible(reason), "", below, is_wrong=True)
     can = _pick_hint_text(row)
     return row._replace(hint=f"{shown}. {can}" if shown else can)
 

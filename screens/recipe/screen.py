@@ -71,7 +71,7 @@ reserves between tensors. What other programs take of a GPU later is in neither 
 
 Out of memory: when memory runs out, the changes with [x] are tried from top to bottom, each only where it helps: a
 smaller evaluation batch in an evaluation, a fused optimizer in the optimizer step. Space picks one, [ and ] move it.
-Those with ✗ have no effect here and are left out.
+Those with – have no effect here and are left out.
 Those that change the result are picked only after a question, the others keep it the same."""
     TITLE_OF_STEP = "Recipe"
     SECTIONS = (

@@ -20,11 +20,13 @@ from .text_layout import FAILED_MARK, Styled, columns, styled
 _SELECTED_BOX = styled(("[x]", "b $primary"))
 _NOT_SELECTED_BOX = styled(("[ ]", "$muted"))
 _NOT_SELECTABLE_BOX = styled(" ", FAILED_MARK, " ")
+_NO_EFFECT_BOX = styled((" – ", "$muted"))
 
 
 class SelectRow(NamedTuple):
     """A value, its cells, why it cannot be picked (empty: it can), what the hint says of it, and lines below it.
 
+    `is_wrong`: a reason why it cannot be picked is an error; else it merely has no effect here.
     `is_left_out`: it has no effect here, picked or not, and stays as it is.
     """
 
@@ -34,6 +36,7 @@ class SelectRow(NamedTuple):
     hint: str = ""
     below: tuple[Content, ...] = ()
     is_left_out: bool = False
+    is_wrong: bool = False
 
 
 class MultiSelect(CursorList, inherit_bindings=False):
@@ -186,7 +189,10 @@ class MultiSelect(CursorList, inherit_bindings=False):
 
 def _select_row_lines(row: SelectRow, is_picked: bool, width: int) -> list[Content]:
     is_picked = is_picked and not row.is_left_out
-    box = _SELECTED_BOX if is_picked else _NOT_SELECTABLE_BOX if row.why_disabled else _NOT_SELECTED_BOX
+    not_picked = _NOT_SELECTED_BOX
+    if row.why_disabled:
+        not_picked = _NOT_SELECTABLE_BOX if row.is_wrong else _NO_EFFECT_BOX
+    box = _SELECTED_BOX if is_picked else not_picked
     style = "$muted" if row.why_disabled and not is_picked else "b" if is_picked else ""
     line = columns(width - 4, *row.cells)
     drawn = [styled(box, " ", line.stylize_before(style)), *(styled("    ", below) for below in row.below)]

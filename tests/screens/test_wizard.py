@@ -207,7 +207,7 @@ async def test_a_fallback_without_effect_here_looks_the_same_whether_it_is_picke
     async with open_wizard(PRETRAIN_KEY, "enter", "enter") as pilot:
         await go_to_fields(pilot, "ladder")
         for label in ("Expandable segments", "Fused cross entropy"):
-            assert f"  ✗  {label:26}only for GPUs" in screen_text(pilot)
+            assert f"  –  {label:26}only for GPUs" in screen_text(pilot)
         before = pilot.app.profile.ladder.rungs
         await press_keys("down", "space")(pilot)
         assert "Expandable segments is left out here: only for GPUs." in screen_text(pilot)
