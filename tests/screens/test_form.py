@@ -359,3 +359,28 @@ def test_a_row_that_another_one_sets_is_not_called_unused(is_set_elsewhere, said
     state.groups = (FormGroup(title="", rows=(shown,)),)
     state.rebuild_lines()
     assert state.hint == said
+
+
+@pytest.mark.parametrize(("height", "air"), [(8, 1), (7, 0)])
+def test_a_blank_line_stands_before_an_open_group_where_all_lines_fit(height, air):
+    """None before the closed one; titles and rows begin in the same column."""
+    shown = (
+        FormGroup(title="Model", rows=(row("recipe.layers"), row("recipe.heads"))),
+        FormGroup(title="Seldom", key="seldom", folds=True, rows=(row("recipe.seed"), row("recipe.warmup"))),
+        FormGroup(title="Other", key="other", folds=True, rows=(row("recipe.steps"),)),
+    )
+    lines = form_lines(shown, frozenset({"seldom"}), "", height)
+    assert [line.kind for line in lines] == ["title", "row", "row", *["air"] * air, "fold", "row", "row", "fold"]
+    drawn_lines = [draw_form_line(line, 80, has_cursor=False, unfolded=line.key == "seldom").plain for line in lines]
+    assert [text[:9] for text in drawn_lines[-4:]] == [" Seldom ▾", " Seed    ", " Warmup  ", " Other ▸ "]
+
+
+@pytest.mark.parametrize(("height", "air"), [(20, 2), (10, 2), (9, 1)])
+async def test_a_form_has_the_blank_lines_for_which_there_is_room(app, height, air):
+    async with app.run_test(size=(80, height)) as pilot:
+        app.form.styles.height = "auto"
+        app.form.go_to_row("recipe.seed")
+        await pilot.pause()
+        assert [line.kind for line in app.form.state.lines].count("air") == air
+        (seed,) = (number for number, line in enumerate(screen_text(pilot).splitlines()) if "Seed" in line)
+        assert app.form.entry.region.y == seed

@@ -345,15 +345,15 @@ def test_without_colour_the_terminals_own_are_left(terminals, changes):
 async def test_what_starts_is_one_line_until_something_of_it_is_chosen(seed):
     async with open_wizard(PRETRAIN_KEY, "enter") as pilot:
         shown = screen_text(pilot)
-        assert re.search(r"▸ Python, launcher +torchrun, 2 processes +torch 2\.7\.1\+cu126, ddp", shown)
+        assert re.search(r"Python, launcher ▸ +torchrun, 2 processes +torch 2\.7\.1\+cu126, ddp", shown)
         assert "Launcher" not in shown
         pilot.app.edits.set_profile(profile_with_value(pilot.app.profile, "trainer.python", "/no/such"))
         await wait_for_workers(pilot)
-        assert re.search(r"▸ Python, launcher .* ✗ ", screen_text(pilot))
+        assert re.search(r"Python, launcher ▸ .* ✗ ", screen_text(pilot))
         await go_to_fields(pilot, "start", "trainer.python")
-        assert not re.search(r"▾ Python, launcher .* ✗ ", screen_text(pilot))
+        assert not re.search(r"Python, launcher ▾ .* ✗ ", screen_text(pilot))
         await press_keys("escape", "enter")(pilot)
-        assert "▾ Python, launcher" in screen_text(pilot)
+        assert "Python, launcher ▾" in screen_text(pilot)
 
 
 async def test_the_cursor_stays_in_sight_where_an_error_takes_some_of_the_entry(machine, tmp_path):

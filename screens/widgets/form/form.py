@@ -13,7 +13,7 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
 from textual.content import Content
-from textual.geometry import Region
+from textual.geometry import Region, Size
 from textual.message import Message
 from textual.strip import Strip
 from textual.timer import Timer
@@ -164,8 +164,14 @@ class Form(Widget, can_focus=True):
             self._strips[y] = line_strip(self, self._drawn[y], self.size.width)
         return self._strips[y]
 
-    def get_content_height(self, container: object, viewport: object, width: int) -> int:
-        """As many lines as there are."""
+    def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
+        """As many lines as there are, with blank ones where the container has room for them."""
+        if self.state.height != container.height:
+            self.state.height, before = container.height, self.state.lines
+            self.state.rebuild_lines()
+            if len(before) != len(self.state.lines):
+                self._drawn_width = 0  # they are drawn again as they are shown
+                self.call_after_refresh(self._align_entry)
         return max(1, len(self.state.lines))
 
     def notify_style_update(self) -> None:

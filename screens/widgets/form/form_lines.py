@@ -135,13 +135,27 @@ class FormLine(NamedTuple):
     option: int = -1
 
 
-def form_lines(groups: Sequence[FormGroup], unfolded: frozenset[str], open_row_key: str) -> Iterator[FormLine]:
-    """Yield the lines, of which those of open groups and of the opened row's options are a part."""
+def form_lines(
+    groups: Sequence[FormGroup], unfolded: frozenset[str], open_row_key: str, height: int = 0
+) -> tuple[FormLine, ...]:
+    """Return the lines, with those of open groups and of the opened row's options.
+
+    A blank line stands before each open group where all lines fit in the height with those.
+    """
+    aired = tuple(_lines_of_groups(groups, unfolded, open_row_key, has_air=True))
+    if len(aired) <= height:
+        return aired
+    return tuple(_lines_of_groups(groups, unfolded, open_row_key, has_air=False))
+
+
+def _lines_of_groups(
+    groups: Sequence[FormGroup], unfolded: frozenset[str], open_row_key: str, *, has_air: bool
+) -> Iterator[FormLine]:
     first = True
     for group in groups:
         if not group.rows and not group.folds:
             continue
-        if not first and not group.folds:
+        if not first and (not group.folds or (has_air and group.key in unfolded)):
             yield FormLine("air", group)
         first = False
         if group.folds:
@@ -207,8 +221,8 @@ def draw_form_line(
 
 
 def _foldable_group_line(group: FormGroup, width: int, *, unfolded: bool) -> Content:
-    mark = "▾" if unfolded else "▸"
-    words = styled((mark, "$primary"), (f" {group.title}", "b" if unfolded else ""))
+    # Behind the title: titles and rows begin in the same column.
+    words = styled((group.title, "b" if unfolded else ""), (" ▾" if unfolded else " ▸", "$primary"))
     # What is wrong in a closed group is seen on its line.
     wrong = min((row for row in group.rows if row.problem), key=lambda row: not row.error, default=None)
     note = styled((group.note, MUTED))

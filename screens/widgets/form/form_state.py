@@ -38,6 +38,7 @@ class FormState:
 
     def __init__(self) -> None:
         self.groups: tuple[FormGroup, ...] = ()
+        self.height = 0  # the lines that can be seen at once
         self.lines: tuple[FormLine, ...] = ()
         self.cursor = ""
         self.open_row = ""  # the row whose values are shown to choose from
@@ -99,7 +100,7 @@ class FormState:
         before = self.cursor_stop_keys
         self.lines = tuple(
             line._replace(row=self.row_as_typed(line.row)) if line.row else line
-            for line in form_lines(self.groups, self.unfolded, self.open_row)
+            for line in form_lines(self.groups, self.unfolded, self.open_row, self.height)
         )
         keys = self.cursor_stop_keys
         if self.cursor in keys or not keys:
