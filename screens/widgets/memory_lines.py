@@ -52,7 +52,7 @@ def memory_lines(  # noqa: PLR0913 - each is a thing of its own
     if not prediction.place_verdicts:
         title = heading("Memory", note, width)
         needed = styled((size_text(peak.total_bytes), "b"), f" allocated ±{percent(error)} in {peak.name}")
-        return [title, needed, _legend_line(_texture_shares(dict(peak.parts)), width)]
+        return [title, needed, *_legend_lines(_texture_shares(dict(peak.parts)), width)]
     place, verdict = prediction.place_verdicts[0]
     shares = _texture_shares(_bytes_by_part_of_all_processes(peak, verdict))
     saving = [effect for effect in effects if effect.peak_difference_bytes < 0][:_MAX_EFFECTS_SHOWN]
@@ -76,7 +76,7 @@ def memory_lines(  # noqa: PLR0913 - each is a thing of its own
         max(verdict.available_bytes, verdict.reserved_bytes),
         max(8, width - beside),
     )
-    return [title, styled(gauge, "  ", needed, band), _legend_line(shares, width)]
+    return [title, styled(gauge, "  ", needed, band), *_legend_lines(shares, width)]
 
 
 def _counted_text(counted: CountedMemory, estimated_bytes: int) -> str:
@@ -124,7 +124,6 @@ def _effects_text(saving: Sequence[RungEffect]) -> Content:
 def _bytes_by_part_of_all_processes(peak: PhaseMemory, verdict: MemoryVerdict) -> dict[str, int]:
     """Return the bytes of each part for all processes at the place, and of what is reserved between them."""
     processes = max(1, round(verdict.tensor_bytes / max(1, peak.total_bytes)))
-    # First, it is the one that a narrow key leaves out.
     return {
         _FRAGMENTATION_PART: verdict.reserved_bytes - verdict.tensor_bytes,
         **{part: held * processes for part, held in peak.parts},
@@ -143,20 +142,19 @@ def _texture_shares(bytes_by_part: dict[str, int]) -> list[tuple[int, str, str, 
     return shares
 
 
-def _legend_line(shares: Sequence[tuple[int, str, str, str]], width: int) -> Content:
-    """Return what each texture is; where not all fits, a texture has the last of its names, and a small one none."""
-    for between, words in (("   ", str), ("  ", lambda name: name.rpartition(" ")[2])):
-        parts = [
-            styled((texture, style), (f" {words(name)} {size_text(held)}", MUTED))
-            for held, texture, style, name in shares
-        ]
-        key = Content(between).join(parts)
+def _legend_lines(shares: Sequence[tuple[int, str, str, str]], width: int) -> list[Content]:
+    """Return what each texture is: in a line, of each the last of its names where not all fit, or in several lines."""
+    parts = [
+        (texture, style, f" {name} {size_text(held)}", f" {name.rpartition(' ')[2]} {size_text(held)}")
+        for held, texture, style, name in shares
+    ]
+    whole = [styled((texture, style), (words, MUTED)) for texture, style, words, _ in parts]
+    short = [styled((texture, style), (words, MUTED)) for texture, style, _, words in parts]
+    for key in (Content("   ").join(whole), Content("  ").join(short)):
         if key.cell_length <= width:
-            return key
-    shown = sorted(range(len(parts)), key=lambda at: shares[at][0], reverse=True)
-    while shown:
-        key = Content("  ").join(parts[at] for at in sorted(shown))
-        if key.cell_length <= width:
-            return key
-        shown.pop()
-    return Content()
+            return [key]
+    lines = whole[:1]
+    for part in whole[1:]:
+        longer = styled(lines[-1], "  ", part)
+        lines = [*lines[:-1], longer] if longer.cell_length <= width else [*lines, part]
+    return lines

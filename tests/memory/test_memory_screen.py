@@ -28,7 +28,8 @@ LARGE = {"recipe.hidden_size": 2048, "recipe.heads": 16, "recipe.layers": 16}
 @pytest.mark.parametrize("width", [58, 78, 118])
 def test_what_is_reserved_is_shown_and_its_parts_add_up_to_it(values, where, width):
     found = predict_memory(Setup(profile(values), where))
-    _, bar, key = (line.plain for line in memory_lines(found, (), None, note="", width=width))
+    _, bar, *keys = (line.plain for line in memory_lines(found, (), None, note="", width=width))
+    key = " ".join(keys)
     verdict = found.place_verdicts[0][1]
     error = percent(found.estimate.relative_error)
     assert f"{size_text(verdict.reserved_bytes)} ±{error} of {size_text(verdict.available_bytes)}" in bar
@@ -40,12 +41,14 @@ def test_what_is_reserved_is_shown_and_its_parts_add_up_to_it(values, where, wid
         assert sum(parts) == pytest.approx(verdict.reserved_bytes / GIB, abs=0.2)
 
 
-def test_where_not_all_parts_have_room_the_smallest_is_left_out():
+@pytest.mark.parametrize(("width", "line_count"), [(118, 1), (58, 2), (34, 4)])
+def test_each_part_of_the_bar_is_named_in_more_lines_where_one_is_too_short(width, line_count):
     found = predict_memory(Setup(profile(LARGE), facts(gpus=(gpu(0), gpu(1)))))
-    wide, narrow = (memory_lines(found, (), None, note="", width=width)[2].plain for width in (118, 58))
-    assert [mark for mark in "█▓▒░" if mark in wide] == ["█", "▓", "▒", "░"]
-    assert "activations 166 MiB" in wide
-    assert [mark for mark in "█▓▒░" if mark in narrow] == ["█", "▓", "░"]
+    _, _, *key = (line.plain for line in memory_lines(found, (), None, note="", width=width))
+    assert len(key) == line_count
+    assert max(map(len, key)) <= width
+    assert [mark for mark in "█▓▒░" if mark in " ".join(key)] == ["█", "▓", "▒", "░"]
+    assert "activations 166 MiB" in " ".join(key)
 
 
 @pytest.mark.parametrize(
