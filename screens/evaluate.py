@@ -188,10 +188,12 @@ On the command line, tui-train evaluate also compares with another run, or a run
         elif isinstance(error, NoHeldOutRows):
             remedy = words_on_screen("Press d and name a file with other rows. " + _KEEP_ROWS_TEXT)
         remedy = with_words_for_options(remedy, _KEY_BY_OPTION)
-        title, words = self._evaluation_title, f" {visible(capitalised(error.message))}. {visible(remedy)}"
+        title, words = self._evaluation_title, f"{visible(capitalised(error.message))}. {visible(remedy)}"
 
         def lines(width: int) -> list[Content]:
-            shown = [heading("Evaluate", title, width), *styled(FAILED_MARK, words).wrap(max(1, width))]
+            first, *rest = Content(words).wrap(max(1, width - 2))
+            shown = [heading("Evaluate", title, width), styled(FAILED_MARK, " ", first)]
+            shown += [styled("  ", line) for line in rest]
             shown += [Content(), heading("Ways to score", "s chooses one", width)]
             for way in _WORDS_BY_SCORING.values():
                 label, _, about = way.partition(": ")

@@ -379,8 +379,11 @@ async def test_without_held_out_rows_the_key_for_a_file_is_named(machine, tmp_pa
     write_adapter(run.path / "output", ADAPTER_CONFIG | {"base_model_name_or_path": "no/base"})
     async with on_result(run, "LoRA adapter of no/base") as pilot:
         await pilot.press("e")
-        await wait_for_text(pilot, "kept no rows for evaluations", "Press d and name a file with other rows.")
+        await wait_for_text(pilot, "kept no rows for evaluations", "Press d and name")
+        (below,) = (line for line in screen_text(pilot).splitlines() if "To keep some in the next run" in line)
+        assert below.startswith(" " * 3), "the second line begins under the text of the first"
         shown = " ".join(screen_text(pilot).split())
+        assert "Press d and name a file with other rows." in shown
         assert "To keep some in the next run, set Evaluation share on Backend = 0.1." in shown
         assert "--data" not in shown
 
