@@ -22,7 +22,7 @@ from tui_train.facts.gpus.samples import CardSample
 from tui_train.facts.gpus.verdicts import all_gpus_blocked_by_torch_sentence, verdicts_with_prospects
 from tui_train.facts.other_machines.cluster import Cluster
 from tui_train.facts.other_machines.slurm import find_partitions
-from tui_train.facts.types import CardSet, Facts, Gpu, GpuVerdict, Machine
+from tui_train.facts.types import CardSet, FactGap, Facts, Gpu, GpuVerdict, Machine
 from tui_train.profile import fields, hosts
 from tui_train.runner.machines.ssh import LOGIN_COMMAND
 from tui_train.runner.queue.listing import CardInQueue
@@ -59,6 +59,7 @@ from .card_panel import MARK_BY_VERDICT, card_panel_lines, process_memory_text
 
 _MEMORY_BAR_WIDTH = 8
 _MAX_PARTITIONS_SHOWN = 5
+_NO_GPU_TEXT = "No NVIDIA GPU"
 _PARTITION_COLUMN_WIDTHS = (16, 12, 17, 0)
 # Among the answers to where it trains; no host's name begins so.
 _SLURM_KEYS_WITH_KNOWN_VALUES = ("slurm.partition", "slurm.account", "slurm.time", "slurm.options")
@@ -177,11 +178,11 @@ Without an NVIDIA GPU everything still works, on the CPU. With GPUs, the CPU tra
         if self.focused is None or not self.focused.display or self.focused.disabled:
             self.set_focus(None)
             self.focus_next()
-        gaps = [line for gap in machine.gaps for line in _missing_fact_lines(gap.what, gap.why, gap.remedy)]
+        gaps = [line for gap in machine.gaps for line in _missing_fact_lines(gap)]
         if not machine.gpus and not looking:
             hidden = any(gap.hides for gap in machine.gaps)
             # A gap may say just that, with the reason.
-            is_said = any(gap.what == "No NVIDIA GPU" for gap in machine.gaps)
+            is_said = any(gap.what == _NO_GPU_TEXT for gap in machine.gaps)
             without_reason = "" if is_said else "No GPU was found: training runs on the CPU."
             words = "No GPU can be used yet:" if hidden else without_reason
             if setup.is_slurm_job and cluster and not cluster.problem:
@@ -219,7 +220,10 @@ Without an NVIDIA GPU everything still works, on the CPU. With GPUs, the CPU tra
 
     def notes_by_key(self, setup: Setup) -> Mapping[str, str]:
         """Return how many processes 0 stands for, and what Slurm's fields may be."""
-        notes = {} if self.profile.hardware.processes else {"hardware.processes": _automatic_processes_text(setup)}
+        automatic = "looking …" if self.is_machine_unknown else _automatic_processes_text(setup)
+        notes = {} if self.profile.hardware.processes else {"hardware.processes": automatic}
+        if self.is_machine_unknown and self.profile.hardware.device == "auto":
+            notes["hardware.device"] = "looking …"
         for key in _SLURM_KEYS_WITH_KNOWN_VALUES if self.facts and setup.is_slurm_job else ():
             count = len(choices.field_options(key, setup)) if self.facts else 0
             notes[key] = f"F3 lists {count}" if count else ""
@@ -406,6 +410,7 @@ def _host_lines(machine: Machine, host: str, picked_text: str, width: int, *, is
         return [
             heading(visible(host or "This machine"), "", width),
             styled((f"Looking at {visible(host) or 'this machine'} …", MUTED)),
+            Content(),
         ]
     if not machine.hostname:
         return [heading(host or "This machine", "", width), Content()]
@@ -424,7 +429,7 @@ def _host_lines(machine: Machine, host: str, picked_text: str, width: int, *, is
 def _cluster_lines(cluster: Cluster | None, machine: Machine, partition: str, width: int) -> list[Content]:
     """Return the partitions, the chosen ones first, and the heading of the GPUs of a node."""
     if cluster is None:
-        return [heading("Slurm", "", width), styled(("Asking sinfo …", MUTED))]
+        return [heading("Slurm", "", width), styled(("Asking sinfo …", MUTED)), Content()]
     if cluster.problem:
         return [heading("Slurm", "the cluster does not answer", width)]
     chosen = {part.name for part in find_partitions(cluster, partition)}
@@ -465,11 +470,13 @@ def _card_set_lines(
     return lines
 
 
-def _missing_fact_lines(what: str, why: str, remedy: str) -> list[Content]:
+def _missing_fact_lines(gap: FactGap) -> list[Content]:
+    """Return the lines of a gap; that a machine has no GPU is no warning."""
+    mark = OPEN_MARK if gap.what == _NO_GPU_TEXT and not gap.hides else WARNING_MARK
     return [
-        styled(WARNING_MARK, (f" {visible(what)}", "b")),
-        styled(f"  {visible(why)}"),
-        styled((f"  {visible(remedy)}", MUTED)),
+        styled(mark, (f" {visible(gap.what)}", "b")),
+        styled(f"  {visible(gap.why)}"),
+        styled((f"  {visible(gap.remedy)}", MUTED)),
     ]
 
 

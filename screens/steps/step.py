@@ -172,7 +172,9 @@ class StepScreen(ScreenWithFindings):
         if setup:
             self.update_outside_form(setup)
             if not half_typed:
-                self.query_one(FindingsPane).show(setup, self._all_findings, self._invalid_field_shown)
+                self.query_one(FindingsPane).show(
+                    setup, self._all_findings, self._invalid_field_shown, is_looking=self.is_machine_unknown
+                )
             self.show_cursor_row_details()
         steps = [screen for screen in self.app.screen_stack if isinstance(screen, StepScreen)]
         forbidding = [each for each in self._all_findings if each.forbids_plan and not each.is_being_fixed]
@@ -188,6 +190,11 @@ class StepScreen(ScreenWithFindings):
         here = f" on {self.TITLE_OF_STEP}"
         message, remedy, keys = (text.replace(here, "") for text in (finding.message, finding.remedy, finding.keys))
         return replace(finding, message=message, remedy=remedy, keys=keys)
+
+    @property
+    def is_machine_unknown(self) -> bool:
+        """True while the machine is looked at for the first time."""
+        return self.facts is not None and "machine" in self.awaited_parts and not self.facts.machine.hostname
 
     @property
     def setup(self) -> Setup | None:

@@ -27,15 +27,18 @@ class FindingsPane(VerticalScroll, can_focus=False, inherit_bindings=False):
         super().__init__(id="side")
         self._setup_and_findings: tuple[Setup, tuple[Finding, ...]] | None = None
         self._unread_label = ""
+        self._is_looking = False
         self._draw_cursor_row_details: DrawLines | None = None
         self._draw_details_of_plan: DrawLines | None = None
 
-    def show(self, setup: Setup, findings: tuple[Finding, ...], unread_label: str) -> None:
+    def show(self, setup: Setup, findings: tuple[Finding, ...], unread_label: str, *, is_looking: bool = False) -> None:
         """Say what follows from a setup with its findings, unless the value of a field, `unread_label`, cannot be read.
 
-        The command is made after the picture.
+        While it `is_looking` at the machine for the first time, nothing follows yet. The command is made after the
+        picture.
         """
         self._setup_and_findings, self._unread_label = (setup, findings), unread_label
+        self._is_looking = is_looking
         if self.has_room:
             self.call_after_refresh(self._update_consequences)
 
@@ -67,6 +70,11 @@ class FindingsPane(VerticalScroll, can_focus=False, inherit_bindings=False):
         if self._setup_and_findings is None or not self.has_room:
             return
         unread, (setup, findings) = self._unread_label, self._setup_and_findings
+        if self._is_looking:
+            self._find_or_mount_lines("consequences").show(
+                lambda width: [heading("Findings", "", width), styled(("looking …", MUTED))]
+            )
+            return
         starts = not unread and not any(finding.forbids_plan for finding in findings)
         planned = make_plan(setup, findings) if starts else None
         self._find_or_mount_lines("consequences").show(

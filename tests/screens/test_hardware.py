@@ -1,5 +1,7 @@
 """Hardware beside its list: all that is known of the card in whose row the cursor is."""
 
+import threading
+
 import msgspec
 import pytest
 from pilot import (
@@ -13,6 +15,8 @@ from pilot import (
     open_wizard,
     press_keys,
     screen_text,
+    until_true,
+    wait_for_text,
     wait_for_workers,
 )
 from support import GIB, profile
@@ -24,6 +28,7 @@ from tui_train.facts.machine import probe
 from tui_train.facts.other_machines.cluster import Cluster
 from tui_train.facts.types import FactGap, Gpu, GpuProcess, GpuVerdict, PcieLink
 from tui_train.runner.queue.listing import CardInQueue
+from tui_train.wizard import make_wizard
 
 
 def panel(gpu: Gpu, verdict: GpuVerdict, *samples: CardSample, picked: bool = True, width: int = 60) -> list[str]:
@@ -118,6 +123,21 @@ def test_what_the_driver_reports_is_said_and_nothing_else():
     assert "\x1b" not in "".join(silent)
     assert "[bold]" in silent[0]
     assert not any(line for line in silent[3:])
+
+
+async def test_nothing_is_said_of_a_machine_before_it_was_looked_at(machine, monkeypatch):
+    known = threading.Event()
+    none = FactGap("No NVIDIA GPU", "the driver lists no GPU", "Trainings run on the CPU here.")
+    found = msgspec.structs.replace(MACHINE_WITHOUT_CARDS, gaps=(none,))
+    monkeypatch.setattr(probe, "probe_machine", lambda *_args, **_named: known.wait(30) and found)
+    async with make_wizard().run_test(size=(120, 40)) as pilot:
+        await until_true(pilot, lambda: pilot.app.facts is not None)
+        pilot.app.screen.open_step_with_profile(profile({}), save_as_draft=False)
+        await wait_for_text(pilot, "Looking at this machine", "auto ›                looking …", during=True)
+        before = screen_text(pilot)
+        assert not [words for words in ("no GPU", "nothing is wrong", "What starts") if words in before]
+        known.set()
+        await wait_for_text(pilot, "○ No NVIDIA GPU", "nothing is wrong", "What starts")
 
 
 async def test_why_no_gpu_can_train_is_told_once(machine):
