@@ -54,30 +54,49 @@ RUN_KEY_PREFIX, PROFILE_KEY_PREFIX = "run:", "profile:"
 _GUARANTEED_NAME_WIDTH, _STEPS_WIDTH, _DATE_WIDTH, _CURVE_WIDTH = 22, 13, 13, 20
 _MAX_NARROW_WIDTH = 70
 _MIN_NAME_WIDTH, _MAX_NAME_WIDTH = 16, 42
-_STATE_WIDTH, _ETA_WIDTH, _CHANGES_WIDTH = 10, 14, 18
+_STATE_WIDTH, _ETA_WIDTH, _CHANGE_GAP = 10, 14, 2
 # Of an outcome, and of what was changed, which stays whole: the name gives way to them.
 _MAX_OUTCOME_WIDTH, _MAX_CHANGE_WIDTH = 17, 14
 _MARKED_RUN_MARK = ("◆", "b $primary")
 
 
 class ColumnWidths(NamedTuple):
-    """The widest name, steps and result of all rows, in cells: what is left by the others goes to the name.
+    """The widest name, steps, result, outcome and change of all rows, in cells; what the others leave the name takes.
 
-    `changes` is the widest result with what was changed, for which a name is cut further.
+    `detail` is the widest outcome with its note; `outcome` the widest one of the rows that have a note or a change.
     """
 
     name: int = 0
     steps: int = 0
     detail: int = 0
-    changes: int = 0
+    outcome: int = 0
+    change: int = 0
+
+    def _room(self, list_width: int) -> int:
+        """Return the cells of a name, a state and what came of it."""
+        return list_width - _DATE_WIDTH - (self.steps if list_width > _MAX_NARROW_WIDTH else 0) - 1
+
+    @property
+    def _change_room(self) -> int:
+        """The cells without which a change is not shown."""
+        return _STATE_WIDTH + min(self.outcome, _MAX_OUTCOME_WIDTH) + _CHANGE_GAP + self.change
+
+    def shows_changes(self, list_width: int) -> bool:
+        """Return whether all rows that have a change show it in a list of this width, or none."""
+        return self.change > 0 and self._room(list_width) - self._change_room >= _MIN_NAME_WIDTH
 
     def name_width(self, list_width: int) -> int:
-        """Return the cells of a name in a list of this width."""
-        room = list_width - _DATE_WIDTH - (self.steps if list_width > _MAX_NARROW_WIDTH else 0)
+        """Return the cells of a name in a list of this width: for a change it is cut further."""
+        room, needed = self._room(list_width), self.detail
         guaranteed = _GUARANTEED_NAME_WIDTH + max(0, (list_width - 78) // 4)
-        if self.changes:
-            guaranteed = max(_MIN_NAME_WIDTH, min(guaranteed, room - self.changes - 1))
-        return min(self.name, max(guaranteed, room - self.detail))
+        if self.shows_changes(list_width):
+            guaranteed = min(guaranteed, room - self._change_room)
+            needed = max(needed, self._change_room)
+        return min(self.name, max(guaranteed, room - needed))
+
+    def outcome_width(self, room: int) -> int:
+        """Return the cells of an outcome with a change beside it."""
+        return min(self.outcome, max(_MAX_OUTCOME_WIDTH, room - _CHANGE_GAP - self.change))
 
 
 def home_rows(state: HomeState) -> tuple[ListRow, ...]:
@@ -216,21 +235,20 @@ def _column_widths(
 ) -> ColumnWidths:
     # Of a thousand runs at every key of the filter: their labels are ASCII, a note may be cut.
     steps = max((len(_steps_text(run)) for run in runs if not run.is_stoppable), default=0)
-    details, changes = [0], [0]
+    details, outcomes, changes = [0], [0], [0]
     for run in runs:
         if run.is_stoppable:
             continue
-        before, outcome = settings_before.get(_run_key(run), ""), len(run_outcome_text(run))
-        details.append(_STATE_WIDTH + outcome + (len(run.note) or _CHANGES_WIDTH * bool(before)) + 2)
-        changed = () if run.note else _settings_changed_since(run, before)
-        if changed and len(changed[0]) <= _MAX_CHANGE_WIDTH and outcome <= _MAX_OUTCOME_WIDTH:
-            changes.append(_STATE_WIDTH + outcome + 2 + len(changed[0]))
+        outcome = len(run_outcome_text(run))
+        details.append(_STATE_WIDTH + outcome + (len(run.note) + _CHANGE_GAP if run.note else 0))
+        changed = () if run.note else _settings_changed_since(run, settings_before.get(_run_key(run), ""))
+        outcomes += [outcome] if run.note or changed else []
+        changes += [min(len(changed[0]), _MAX_CHANGE_WIDTH)] if changed else []
     own = max((cell_len(visible(digest.name)) for digest in profiles), default=0)
     name = max((len(run.run.label) for run in runs), default=0)
     name = max(name, own)
-    return ColumnWidths(
-        min(_MAX_NAME_WIDTH, max(_MIN_NAME_WIDTH, name + 4)), steps + 2 if steps else 0, max(details), max(changes)
-    )
+    name = min(_MAX_NAME_WIDTH, max(_MIN_NAME_WIDTH, name + 4))
+    return ColumnWidths(name, steps + 2 if steps else 0, max(details), max(outcomes), max(changes))
 
 
 def _no_match_row() -> ListRow:
@@ -363,13 +381,20 @@ def _ended_run_lines(  # noqa: PLR0913, PLR0917 - what is known of a run
     colour = run_mark(digest)[1]
     name, steps = widths.name_width(width), widths.steps if width > _MAX_NARROW_WIDTH else 0
     room = width - name - _STATE_WIDTH - steps - _DATE_WIDTH - 1
-    outcome = styled(visible(run_outcome_text(digest)))
-    note = _note_or_changes_text(digest, before, room - outcome.cell_length - 2)
-    outcome = _text_with_note(outcome, note, 2, room)
+    column, steps_text = widths.outcome_width(room), _steps_text(digest)
+    if not steps_text:
+        room, steps = room + steps, 0
+    outcome, note = styled(visible(run_outcome_text(digest))), visible(digest.note)
+    if not note and widths.shows_changes(width):
+        note = changed_settings_text(_settings_changed_since(digest, before), room - column - _CHANGE_GAP)
+        outcome = fit(outcome, column) if note else outcome
+    if note and max(column, outcome.cell_length) + _CHANGE_GAP + cell_len(note) <= room:
+        outcome = outcome.pad_right(max(0, column - outcome.cell_length))
+    outcome = _text_with_note(outcome, note, _CHANGE_GAP, room)
     cells = [
         (_name_cell(digest, is_marked, "", name), name),
         (styled((f"{digest.state:<{_STATE_WIDTH}}", colour), outcome), 0),
-        *([(styled((_steps_text(digest), MUTED)), -steps)] if steps else []),
+        *([(styled((steps_text, MUTED)), -steps)] if steps else []),
         (styled((date, MUTED)), -_DATE_WIDTH),
     ]
     return (columns(width, *cells),)

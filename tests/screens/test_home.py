@@ -168,7 +168,7 @@ def test_a_run_says_what_was_changed_since_the_one_before(tmp_path, width, chang
     [
         ("recipe.learning_rate=0.01", "recipe.learning_rate=0.005", "rate=0.005", 17),
         ("recipe.steps=60", "", "steps=default", 14),
-        ("recipe.steps=60", "recipe.steps=60", "", 19),
+        ("recipe.steps=60", "recipe.steps=60", "", 0),
     ],
 )
 def test_the_name_of_a_run_gives_way_to_what_was_changed(tmp_path, before, now, changed, name_width):
@@ -182,9 +182,36 @@ def test_the_name_of_a_run_gives_way_to_what_was_changed(tmp_path, before, now, 
         for number, text in ((2, now), (1, before))
     )
     text = run_rows(tmp_path, *runs)[0].lines(78)[0].plain
-    assert text[2:].startswith(f"{'tiny-qwen-chats-sft-lora'[: name_width - 1]}… finished  eval loss 5.417")
+    name = f"{'tiny-qwen-chats-sft-lora'[: name_width - 1]}… " if name_width else "tiny-qwen-chats-sft-lora  "
+    assert text[2:].startswith(f"{name}finished  eval loss 5.417")
     assert changed in text
     assert "…" not in text[2 + name_width :]
+
+
+@pytest.mark.parametrize(("width", "column"), [(62, 0), (72, 0), (78, 46), (118, 46)])
+def test_what_was_changed_begins_in_one_column_of_all_rows_or_stands_in_none(tmp_path, width, column):
+    outcomes = ({"eval_loss": 5.417}, {"failure_heading": "exit code 0"}, {"eval_loss": 5.4})
+    runs = (
+        {
+            "run": RunFolder(tmp_path / f"2026010{9 - number}-120000-legal-summaries"),
+            "profile_name": "mine",
+            "searchable_settings": f"recipe.learning_rate={(0.0002, 0.0001, 5e-5)[number]}",
+            "status": RunStatus("stopped", started=1000.0),
+            **({"step": 60, "steps": 60, "eval_loss": None, "loss": None} | outcomes[number]),
+        }
+        for number in range(3)
+    )
+    lines = [row.lines(width)[0].plain for row in run_rows(tmp_path, *runs)]
+    assert [line.find("rate=") for line in lines] == ([column, column, -1] if column else [-1] * 3)
+    assert "legal-summaries" in lines[0], "the name has the blank columns"
+
+
+@pytest.mark.parametrize(("step", "is_whole"), [(0, True), (60, False)])
+def test_an_outcome_takes_the_empty_column_of_the_steps(tmp_path, step, is_whole):
+    cause = "LoRA targets not in the model"
+    values = {"status": RunStatus("stopped", started=1000.0), "failure_heading": cause, "step": step, "steps": 60}
+    rows = run_rows(tmp_path, {}, {**values, "run": RunFolder(tmp_path / "20260101-120000-chat-falcon")})
+    assert (cause in rows[1].lines(74)[0].plain) == is_whole
 
 
 def test_training_runs_come_first_then_those_that_wait_in_their_order(tmp_path):
