@@ -1,5 +1,6 @@
 """The rows of Home: live runs in two lines, ended ones in one, profiles, and options to start a training."""
 
+import re
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -57,6 +58,9 @@ _MIN_NAME_WIDTH, _MAX_NAME_WIDTH = 16, 42
 _STATE_WIDTH, _ETA_WIDTH, _CHANGE_GAP = 10, 14, 2
 # Of an outcome, and of what was changed, which stays whole: the name gives way to them.
 _MAX_OUTCOME_WIDTH, _MAX_CHANGE_WIDTH = 17, 14
+# What a run waits for: GPUs, or so many CPU cores; one GPU, and what is on it.
+_RESOURCE_PATTERN = re.compile(r"GPU |\d+ (?:of|CPU) ")
+_CARD_REASON_PATTERN = re.compile(r"(GPU \d+): ([^();]+)")
 _MARKED_RUN_MARK = ("◆", "b $primary")
 
 
@@ -135,7 +139,8 @@ def home_rows(state: HomeState) -> tuple[ListRow, ...]:
 
     panels: list[list[ListRow]] = []
     if live:
-        panels.append([title_row("Running"), *map(live_run_row, live)])
+        title = "Waiting" if all(_is_waiting(run) for run in live) else "Running"
+        panels.append([title_row(title), *map(live_run_row, live)])
     for name, group in _run_groups(ended, is_grouped=state.grouped):
         panels.append([title_row(name), *(run_row(run, _ended_run_lines, dates[run.run]) for run in group)])
     if profiles:
@@ -152,8 +157,20 @@ def home_rows(state: HomeState) -> tuple[ListRow, ...]:
 
 def _live_run_rank(digest: RunDigest) -> tuple[bool, float]:
     """Return what sorts training runs first, as they came, and below them those that wait, the first to ask first."""
-    is_waiting = digest.state in {"queued", "waiting"}
+    is_waiting = _is_waiting(digest)
     return is_waiting, digest.status.started or 0.0 if is_waiting and digest.status else 0.0
+
+
+def _is_waiting(digest: RunDigest) -> bool:
+    return digest.state in {"queued", "waiting"}
+
+
+def waiting_sentence(reason: str) -> str:
+    """Return why a run waits, as a sentence: `waits for GPU 1 (pid 812, ann)`."""
+    if not _RESOURCE_PATTERN.match(reason):
+        return f"waits: {reason}" if reason else ""
+    card = _CARD_REASON_PATTERN.fullmatch(reason)
+    return f"waits for {card[1]} ({card[2]})" if card else f"waits for {reason}"
 
 
 def listed_counts_text(state: HomeState, listed_rows: Sequence[ListRow]) -> str:
@@ -277,13 +294,13 @@ def _waiting_run_lines(
     name = widths.name_width(width)
     room = width - name - _ETA_WIDTH
     note = truncated_text(_note_or_changes_text(digest, before, room), room)
-    why = visible(digest.status.waits_for) if digest.status else ""
+    why = waiting_sentence(visible(digest.status.waits_for)) if digest.status else ""
     return (
         columns(
             width,
             (_name_cell(digest, is_marked, "b", name), name),
             (styled((note, MUTED)), 0),
-            (digest.state, -_ETA_WIDTH),
+            (styled((digest.state, "$warning")), -_ETA_WIDTH),
         ),
         columns(width, (_devices_cell(digest), name), (why, 0)),
     )

@@ -224,6 +224,12 @@ def test_training_runs_come_first_then_those_that_wait_in_their_order(tmp_path):
     assert listed == ["running-200", "running-100", "waiting-300", "queued-350", "waiting-400"]
 
 
+def test_the_word_of_a_run_that_waits_has_the_colour_of_a_warning(tmp_path):
+    (row,) = run_rows(tmp_path, {"status": RunStatus("waiting", started=1000.0, waits_for="its turn is next")})
+    line = row.lines(78)[0]
+    assert [line.plain[span.start : span.end] for span in line.spans if span.style == "$warning"] == ["waiting"]
+
+
 def test_two_runs_of_one_name_and_minute_differ_by_their_seconds(tmp_path):
     noon = time.mktime((*time.localtime()[:3], 12, 0, 0, 0, 0, -1))
     begins = [("mine", noon + 1), ("mine", noon + 31), ("mine", noon - 3 * 86_400), ("other", noon + 2)]

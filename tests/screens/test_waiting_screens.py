@@ -17,6 +17,7 @@ from pilot import (
     wait_for_text,
 )
 from support import make_run_copies, profile, set_variables, start_folder_holder, wait_until
+from tui_train.screens.home.home_rows import waiting_sentence
 from tui_train.screens.messages import CompareRuns
 from tui_train.screens.preview.screen import PreviewScreen
 
@@ -37,11 +38,27 @@ async def test_home_and_run_say_what_a_run_waits_for(machine, tmp_path, size):
     events = (began, {**now, "event": "waiting", "why": reason})
     run.events_file.write_bytes(b"\n".join(map(msgspec.json.encode, events)) + b"\n")
     async with make_wizard().run_test(size=size) as pilot:
-        await wait_for_text(pilot, "waiting", "GPU 1: pid 812, ann")
+        await wait_for_text(pilot, "Waiting ─", "waiting", "waits for GPU 1 (pid 812, ann, python train.py)")
+        assert "Running" not in screen_text(pilot)
     async with make_wizard(str(run.path)).run_test(size=size) as pilot:
         since = time.strftime("since %H:%M", time.localtime(now["time"]))
         await wait_for_text(pilot, "○ waiting", f"Waits for {reason}", since)
         await wait_for_text(pilot, "Plan  what it does once it starts", "on the CPU", "Batch", "learning rate")
+
+
+@pytest.mark.parametrize(
+    ("reason", "sentence"),
+    [
+        ("GPU 1: not there", "waits for GPU 1 (not there)"),
+        ("GPU 1: chat (ann) is before it", "waits for GPU 1: chat (ann) is before it"),
+        ("1 of 2 GPUs: GPU 0: pid 812", "waits for 1 of 2 GPUs: GPU 0: pid 812"),
+        ("4 CPU cores, 0 of 8 free: chat (ann)", "waits for 4 CPU cores, 0 of 8 free: chat (ann)"),
+        ("its turn is next", "waits: its turn is next"),
+        ("", ""),
+    ],
+)
+def test_why_a_run_waits_is_a_sentence(reason, sentence):
+    assert waiting_sentence(reason) == sentence
 
 
 async def test_a_comparison_of_runs_that_wait_says_so(machine, tmp_path):
