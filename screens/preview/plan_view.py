@@ -248,7 +248,7 @@ class PlanScreen(StepScreen):
             yield from page_jump_targets(self.query_one("#body", ScrollingPage))
         yield from page_jump_targets(self.query_one("#side", VerticalScroll))
         if self.query_one(FileViewer).files:
-            yield JumpTarget("Files", self.query_one("#names"), 0, self._go_to_files)
+            yield JumpTarget("Files", self.query_one("#names"), 0, self._go_to_files, is_heading=False)
 
     def _go_to_files(self) -> None:
         if self.query_one(FileViewer).display:

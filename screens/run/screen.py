@@ -430,7 +430,7 @@ When a run ends while you watch, the terminal rings and shows a notification; TU
         """Return the log, and where it shows the cause of a failure."""
         pane, panel, diagnosis = self.query_one(LogPane), self.query_one(FailurePanel), self.view.end.diagnosis
         if panel.display and diagnosis and diagnosis.line:
-            yield JumpTarget("Failure, in the log", panel, 0, partial(pane.find_text, diagnosis.line))
+            yield JumpTarget("Failure, in the log", panel, 0, partial(pane.find_text, diagnosis.line), is_heading=False)
         yield JumpTarget("Log", pane.query_one("#title"), 0, pane.query_one(LogView).focus)
 
     def action_change_plot_options(self, key: str) -> None:

@@ -21,7 +21,7 @@ from textual.widgets import Static
 from .cursor_list import CursorList
 from .form.form import Form
 from .lines import Lines
-from .text_layout import KEY_STYLE, styled
+from .text_layout import KEY_STYLE, fit, styled
 
 _LETTER_STYLE = "b reverse $primary"
 _FIXED_SPACE = "\N{NO-BREAK SPACE}"
@@ -30,7 +30,8 @@ _FIXED_SPACE = "\N{NO-BREAK SPACE}"
 class JumpTarget(NamedTuple):
     """A panel or group: its title, the line of a widget that is its head, and what goes there.
 
-    `column` is where the letter stands, counted from the widget's left edge.
+    `column` is where the letter stands, counted from the widget's left edge. `is_heading`: the title begins in the
+    next column, and is written once more with a blank between.
     """
 
     title: str
@@ -38,6 +39,7 @@ class JumpTarget(NamedTuple):
     line: int
     go: Callable[[], object]
     column: int = 0
+    is_heading: bool = True
 
     def position_on_screen(self, screen: Screen[Any]) -> Offset | None:
         """Return where its head is on the screen; None where it is out of sight."""
@@ -47,13 +49,18 @@ class JumpTarget(NamedTuple):
         at = shown.region.offset + Offset(0, self.widget.gutter.top + self.line)
         return at + Offset(self.column, 0) if shown.visible_region.contains_point(at) else None
 
+    def head_with_letter(self, letter: str) -> Content:
+        """Return what is drawn over the head."""
+        title = ((" ", ""), (self.title, "b"), (" ", "")) if self.is_heading else ()
+        return fit(styled((letter, _LETTER_STYLE), *title), max(1, self.widget.region.width - self.column))
+
 
 def form_jump_targets(form: Form) -> Iterator[JumpTarget]:
     """Yield the groups of a form: the cursor goes to the line of one that folds, else to the first row."""
     lines = form.state.lines
     for number, line in enumerate(lines):
         if line.kind == "fold":
-            yield JumpTarget(line.group.title, form, number, partial(form.go_to_row, line.key))
+            yield JumpTarget(line.group.title, form, number, partial(form.go_to_row, line.key), is_heading=False)
         elif line.kind == "title":
             yield JumpTarget(line.group.title, form, number, partial(form.go_to_row, lines[number + 1].key))
 
@@ -115,9 +122,9 @@ class JumpScreen(ModalScreen["JumpTarget | None"]):
 
     def compose(self) -> ComposeResult:
         """Put each letter at the left of its head, and at the bottom what all of them are for."""
-        for letter, (_, place) in self._target_by_letter.items():
+        for letter, (stop, place) in self._target_by_letter.items():
             if place is not None:
-                drawn = Static(styled((letter, _LETTER_STYLE)), classes="letter")
+                drawn = Static(stop.head_with_letter(letter), classes="letter")
                 drawn.styles.offset = place
                 yield drawn
         words = (("Esc", "Back"), *((letter, stop.title) for letter, (stop, _) in self._target_by_letter.items()))
