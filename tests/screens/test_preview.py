@@ -4,6 +4,7 @@ import json
 import re
 import subprocess
 import sys
+import threading
 
 import msgspec
 import pytest
@@ -36,6 +37,7 @@ from tui_train.checks.finding import error, note, warning
 from tui_train.cli.app import cli
 from tui_train.facts.types import ScriptParameter, ScriptSource
 from tui_train.memory import data_defaults
+from tui_train.places import profile_facts
 from tui_train.plan.render.prepare import prepare_plan
 from tui_train.plan.render.script.plain_command import command_to_paste, make_plain_command, wrap_command
 from tui_train.plan.run_files import RenderedFile
@@ -473,6 +475,18 @@ async def test_enter_starts_nothing_that_an_error_stops(tmp_path):
         await wait_for_text(pilot, "has no transformerz", "e exports its files all the same")
         await pilot.press("enter")
         await until_true(pilot, lambda: "It cannot be started" in "".join(n.message for n in pilot.app._notifications))
+        assert not run_folders.list_runs()
+
+
+async def test_enter_starts_nothing_until_files_are_compared_with_what_was_read(machine, monkeypatch):
+    compared = threading.Event()
+    async with open_wizard(*TO_PREVIEW) as pilot:
+        monkeypatch.setattr(profile_facts, "have_files_changed", lambda *_: not compared.wait(30))
+        pilot.app.read_changed_files()
+        await pilot.press("enter")
+        await until_true(pilot, lambda: "Still looking" in "".join(n.message for n in pilot.app._notifications))
+        compared.set()
+        await until_true(pilot, lambda: not pilot.app.are_files_being_compared)
         assert not run_folders.list_runs()
 
 
