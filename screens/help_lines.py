@@ -9,8 +9,9 @@ from .widgets.text_layout import KEY_STYLE, MUTED, columns, heading, styled
 
 # A row of a table: its key, a gap of two cells or more, and what it does.
 _KEY_ROW_PATTERN = re.compile(r" {0,2}(\S.*?) {2,}(\S.*)")
-_CONTINUED_ROW_PATTERN = re.compile(r" {6,}(\S.*)")
+_CONTINUED_ROW_PATTERN = re.compile(r" {4,}(\S.*)")
 _MAX_KEY_WIDTH = 18
+_MAX_TEXT_WIDTH = 100  # cells of a line that is read well
 _MIN_TEXT_WIDTH = 24  # cells for what a key does, beside it
 _FIELD_NAME_WIDTH, _FIELD_KEY_WIDTH = 20, 35
 _MIN_FIELD_TABLE_WIDTH = 110  # cells from which on a field stands in one line with what it is for
@@ -82,4 +83,4 @@ def _table_lines(rows: Sequence[Sequence[str]], column: int, width: int) -> Iter
 
 
 def _wrap_words(words: str, width: int) -> list[Content]:
-    return Content(words).wrap(max(8, width)) if words else []
+    return Content(words).wrap(max(8, min(width, _MAX_TEXT_WIDTH))) if words else []

@@ -23,7 +23,9 @@ from ..screen_words import words_on_screen
 from .file_viewer import ScrollingPage
 from .lines import DrawLines, Lines
 from .path_suggester import ListFolderNames, PathSuggester
-from .text_layout import FAILED_MARK, KEY_STYLE, styled
+from .text_layout import FAILED_MARK, KEY_STYLE, keep_titles_with_text, styled
+
+_HELP_MARGIN_HEIGHT = 3  # lines around a help: a blank one above and below, and the keys
 
 
 def keys_with_words_line(*keys_and_words: tuple[str, str]) -> Content:
@@ -182,12 +184,24 @@ class HelpScreen(ModalScreen[None]):
         """Put the lines on a page that scrolls."""
         with ScrollingPage(id="help"):
             yield Lines()
-        yield Static(keys_with_words_line(("↑↓", "Scroll"), ("Esc", "Close")), classes="bottom")
+        yield Static(keys_with_words_line(("Esc", "Close")), classes="bottom")
 
     def on_mount(self) -> None:
         """Draw the help."""
-        self.query_one(Lines).show(self._draw)
+        self.query_one(Lines).show(self._lines_in_pages)
         self.query_one(ScrollingPage).focus()
+
+    def _lines_in_pages(self, width: int) -> list[Content]:
+        return keep_titles_with_text(self._draw(width), self.app.size.height - _HELP_MARGIN_HEIGHT)
+
+    def on_resize(self) -> None:
+        """Draw it for the new height, and name the arrow keys where they scroll."""
+        self.query_one(Lines).redraw()
+        self.call_after_refresh(self._show_keys)
+
+    def _show_keys(self) -> None:
+        scrolling = (("↑↓", "Scroll"),) if self.query_one(ScrollingPage).max_scroll_y else ()
+        self.query_one(".bottom", Static).update(keys_with_words_line(*scrolling, ("Esc", "Close")))
 
 
 def show_candidates(entry: Input, text: str | None = None) -> None:

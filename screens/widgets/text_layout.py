@@ -23,6 +23,7 @@ MARK_BY_RUN_STATE = {
 }
 _MAX_RULE_CELLS = 400
 _MIN_CELLS_BETWEEN_RUNS = 10
+_MIN_LINES_BELOW_TITLE = 2
 
 StyledPiece = str | Content | tuple[str, str]
 Styled = StyledPiece | Sequence[StyledPiece]
@@ -98,6 +99,17 @@ def heading_title(line: Content) -> str:
     """Return the title of a line that `heading` made; empty for any other line."""
     bold = next((span for span in line.spans if span.start == 0 and span.style == "b"), None)
     return line.plain[: bold.end] if bold and line.plain.endswith("─") else ""
+
+
+def keep_titles_with_text(lines: Sequence[Content], height: int) -> list[Content]:
+    """Return lines in which a title at the end of a page, as high as that, is moved to the next one."""
+    shown: list[Content] = []
+    for line in lines:
+        left = height - len(shown) % max(1, height)
+        if heading_title(line) and 0 < left <= _MIN_LINES_BELOW_TITLE < height - 1:
+            shown += [Content()] * left
+        shown.append(line)
+    return shown
 
 
 def share_bar(share: float, width: int, style: str = "$live") -> Content:

@@ -21,12 +21,14 @@ from support import sample
 from textual.actions import parse
 from textual.app import App
 from textual.binding import Binding
+from textual.content import Content
 from textual.dom import DOMNode
 from textual.screen import Screen
 from tui_train.screens.help_lines import help_lines
 from tui_train.screens.home.screen import HomeScreen
 from tui_train.screens.recipe.screen import RecipeScreen
 from tui_train.screens.run.screen import RunScreen
+from tui_train.screens.widgets.text_layout import heading, keep_titles_with_text
 
 from tui_train import screens
 from tui_train.profile import fields
@@ -76,6 +78,35 @@ def test_a_key_stands_alone_in_its_column(width):
     assert len(others) == 3
     for other in others:
         assert other[column - 1] == " " != other[column]
+
+
+@pytest.mark.parametrize("width", [78, 118, 158])
+def test_what_a_key_does_goes_on_under_its_words_in_lines_that_are_read_well(width):
+    lines = drawn(RecipeScreen, width)
+    (first,) = (number for number, line in enumerate(lines) if line.startswith("F3 "))
+    (after,) = (number for number, line in enumerate(lines) if line.startswith("F4 "))
+    assert after - first in {3, 4}
+    for line in lines[first + 1 : after]:
+        assert line.startswith(" " * 4)
+        assert line[4] != " "
+    told = [line for line in lines if not line.endswith("─")]
+    assert max(map(len, told)) <= min(width, 104)
+    assert len(lines[first]) > min(width, 104) - 12, "the line is filled"
+
+
+@pytest.mark.parametrize(("height", "title_at"), [(9, 5), (7, 7), (6, 6), (5, 5), (4, 5)])
+def test_a_page_of_help_ends_on_no_title(height, title_at):
+    lines = [*map(Content, ("a", "b", "c", "d", "")), heading("Title", "", 40), Content("e"), Content("f")]
+    shown = keep_titles_with_text(lines, height)
+    assert [line.plain for line in shown if line.plain] == [line.plain for line in lines if line.plain]
+    assert [line.plain.startswith("Title") for line in shown].index(True) == title_at
+
+
+@pytest.mark.parametrize(("size", "scrolls"), [((80, 24), True), ((160, 60), False)], ids=str)
+async def test_help_names_the_keys_that_scroll_where_they_do(machine, size, scrolls):
+    async with open_wizard(PRETRAIN_KEY, "enter", "enter", "f1", size=size) as pilot:
+        await until_true(pilot, lambda: ("↑↓ Scroll" in screen_text(pilot)) is scrolls)
+        assert "Esc Close" in screen_text(pilot)
 
 
 @pytest.mark.parametrize("size", sample([(60, 24), (80, 24), (200, 50)], 3, 1), ids=str)
