@@ -796,6 +796,13 @@ async def test_rows_of_a_container_are_there_when_one_is_chosen(machine):
         assert "no image is named" in text
 
 
+async def test_the_evaluation_share_shows_its_default_where_it_is_empty(machine):
+    async with open_wizard(PRETRAIN_KEY, "enter") as pilot:
+        pilot.app.edits.set_profile(profile({"trainer.kind": "finetune"}))
+        await wait_for_workers(pilot)
+        assert re.search(r"Evaluation share +auto ", screen_text(pilot))
+
+
 async def test_an_image_is_looked_into_without_holding_the_screen_up(machine, monkeypatch):
     machine(THREE_CARD_MACHINE)
     go = threading.Event()
@@ -811,7 +818,7 @@ async def test_an_image_is_looked_into_without_holding_the_screen_up(machine, mo
         assert pilot.app.facts.images == (NEMO,)
         pilot.app.edits.set_profile(profile(inside(image="another:1")))
         await wait_for_workers(pilot)
-        assert "The image another:1 is not on this machine" in screen_text(pilot)
+        assert "✗ the image another:1 is not on this" in screen_text(pilot)
 
 
 @pytest.mark.whole

@@ -95,6 +95,7 @@ DATA_ROWS = (
         "data.evaluation",
         "Evaluation share",
         "Share of the rows kept to evaluate on; 0: none. Not set: 5 %, at least 10 rows; none if under 30.",
+        empty="auto",
         limits=(0, 0.9),
     ),
     make_field(
