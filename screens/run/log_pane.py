@@ -1,14 +1,14 @@
 """A log with its search, its filter and a line that says where one is."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import ClassVar
 
 from textual import on, work
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import Vertical
+from textual.containers import Horizontal, Vertical
 from textual.widgets import Input
 from textual.worker import Worker, WorkerState
 
@@ -22,14 +22,18 @@ from ..widgets.text_layout import KEY_STYLE, MUTED, fit, heading, styled
 from .log_view import LogHit, LogView
 
 
+class _ExpressionInput(Input):
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("enter", "submit", "Find", key_display="Enter")]
+
+
 class LogPane(Vertical):
     """Shows a log, or those lines of it that match; looks for lines while nobody waits."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         # Before all other keys: over a slow line what is typed next comes along, and belongs to the expression.
         Binding("slash", "ask_expression('search')", "Search", key_display="/", priority=True),
-        Binding("n", "find_next(False)", "Next line that matches", show=False),
-        Binding("N", "find_next(True)", "Line above that matches", show=False),
+        Binding("n", "find_next(False)", "Next"),
+        Binding("N", "find_next(True)", "Before"),
         Binding("f", "ask_expression('filter')", "Show matching lines only", show=False, priority=True),
         Binding("escape", "end_search_or_filter", "Back", key_display="Esc"),
     ]
@@ -44,7 +48,7 @@ class LogPane(Vertical):
         self._search: LogSearch | None = None
         self._hit: SearchUpdate | None = None
         self._asking_for = ""
-        self._status_text = ""
+        self._status_text = self._hit_text = ""
         self._searched_text = ""
         self._caption = ""
         self.is_growing = False
@@ -54,8 +58,9 @@ class LogPane(Vertical):
         """Put a title over the log and a line under it, and in that one's place what is typed."""
         yield Lines(id="title")
         yield self._view
-        yield Lines(id="place")
-        yield Input(id="expression", compact=True)
+        with Horizontal(id="under"):
+            yield Lines(id="place")
+            yield _ExpressionInput(id="expression", compact=True)
 
     def on_mount(self) -> None:
         """Hide what is typed until it is."""
@@ -147,11 +152,16 @@ class LogPane(Vertical):
         if update.error:
             self._status_text = ""
             self._report_bad_expression(update.error)
+        elif update.line_count:
+            self._status_text = f"{self._hit_text}, {update.number} of {update.line_count}"
         elif update.hit is not None:
             self._hit = update
             self._status_text = f"/{shown}" + (", continued from the other end" if update.around else "")
+            self._hit_text = self._status_text
             self._view.show_hit(LogHit(update.hit, update.spans))
         elif update.done:
+            self._hit = None
+            self._view.clear_hit()
             self._status_text = f"no line matches {shown}"
         if update.done:
             self._stop_search()
@@ -170,7 +180,7 @@ class LogPane(Vertical):
         )
         entry.value = self._filter if purpose == "filter" else ""
         entry.display = True
-        self.query_one("#place").display = False
+        self._show_title_and_position()
         self.screen.set_focus(entry)
         self.refresh_bindings()
 
@@ -188,7 +198,7 @@ class LogPane(Vertical):
 
     def _close_expression_input(self) -> None:
         self.query_one(Input).display = False
-        self.query_one("#place").display = True
+        self._show_title_and_position()
         self.screen.set_focus(self._view)
 
     def action_find_next(self, upward: bool) -> None:
@@ -226,8 +236,14 @@ class LogPane(Vertical):
         """Take Esc only where there is something to end, and the other keys as letters while one types."""
         typing = self.query_one(Input).display
         if action == "end_search_or_filter":
-            return bool(typing or self._search or self._filter_expressions)
+            return bool(typing or self._search or self._filter_expressions or self._hit)
         return not (action == "ask_expression" and typing)
+
+    @property
+    def footer_text_by_key(self) -> Mapping[str, str]:
+        """Words of n and N, which show while a line is found, and of Esc where it ends something."""
+        ends = {"escape": "End"} if self.check_action("end_search_or_filter", ()) else {}
+        return {**ends, **({} if self._hit else {"n": "", "N": ""})}
 
     def action_end_search_or_filter(self) -> None:
         """Close what is typed, or end the search, or show all lines again."""
@@ -236,6 +252,9 @@ class LogPane(Vertical):
         elif self._search:
             self._stop_search()
             self._status_text = "stopped searching"
+        elif not self._filter_expressions:
+            self._hit, self._status_text = None, ""
+            self._view.clear_hit()
         else:
             self._filter, self.rank = "", None
             self._apply_filter()
@@ -251,8 +270,12 @@ class LogPane(Vertical):
     @on(LogView.ViewChanged)
     def _show_title_and_position(self) -> None:
         """Show the name of the log and the position in it."""
-        words = "  ".join(filter(None, self._log_position_texts()))
-        self.query_one("#place", Lines).show(lambda width: [fit(styled(("›", KEY_STYLE), " ", (words, MUTED)), width)])
+        sign, words = "›", "  ".join(filter(None, self._log_position_texts()))
+        typing, place = self.query_one(Input).display, self.query_one("#place", Lines)
+        if typing:
+            sign, words = "/" if self._asking_for == "search" else "f", ""
+        place.set_class(typing, "typing")
+        place.show(lambda width: [fit(styled((sign, KEY_STYLE), " ", (words, MUTED)), width)])
         self.query_one("#title", Lines).show(lambda width: [heading("Log", self._caption, width)])
 
     def _log_position_texts(self) -> Iterator[str]:

@@ -123,6 +123,12 @@ class LogView(Widget, can_focus=True):
             self._scroll_by(-(self.size.height // 3))
         self._lay_out()
 
+    def clear_hit(self) -> None:
+        """Point out no match any more."""
+        if self.hit:
+            self.hit = None
+            self._lay_out()
+
     def _hit_position(self, hit: LogHit) -> tuple[int, int, int]:
         """Return on which of a line's rows its first match begins, and its first and last cell in an unwrapped line."""
         row = 0

@@ -420,7 +420,8 @@ When a run ends while you watch, the terminal rings and shows a notification; TU
     def footer_text_by_key(self) -> Mapping[str, str]:
         """Enter says what it does first, and p what becomes of the plot."""
         texts = {"p": "Show plot" if self.view.plot.is_hidden else "Hide plot"}
-        return {**super().footer_text_by_key, **texts, **({"enter": "Fetch"} if self.view.end.can_fetch else {})}
+        texts |= {"enter": "Fetch"} if self.view.end.can_fetch else {}
+        return {**super().footer_text_by_key, **texts, **self.query_one(LogPane).footer_text_by_key}
 
     def why_key_refused(self, key: str) -> str:
         """Return why the run cannot be stopped, resumed or edited now."""

@@ -71,7 +71,10 @@ def test_a_hit_tells_where_it_matches(log):
     told = found(log, ["loss"])
     assert (told.hit, told.end, told.spans, told.around) == (6, 30, (((0, 4), (8, 12)),), False)
     assert found(log, ["Loss"]).spans == (((8, 12),),)
+    assert (told.number, told.line_count) == (1, 2)
     assert found(log, ["loss"], 7).hit == 30
+    assert found(log, ["loss"], 7, up=True).number == 1
+    assert found(log, ["loss"], 7).number == 2
     assert found(log, ["loss"], 31).around
     assert found(log, ["loss", "last"]).hit == 30
     assert found(log, ["absent"]).done

@@ -574,3 +574,23 @@ async def test_a_comparison_that_is_opened_from_a_run_is_named_so(machine, tmp_p
         await wait_for_text(pilot, "Run › Compare")
         await press_keys("escape")(pilot)
         await wait_for_text(pilot, "● 5 Run")
+
+
+async def test_a_search_in_the_log_says_which_hit_it_is_and_its_keys(machine, tmp_path):
+    run = finished_run(tmp_path)
+    run.attempt_log(2).write_text("".join(f"line {number}.\n" for number in range(100)))
+    async with open_wizard(run=run) as pilot:
+        await wait_for_text(pilot, "line 99.")
+        assert "n Next" not in screen_text(pilot)
+        await press_keys("slash", *"line")(pilot)
+        assert re.search(r"^ ?/ line {20}", screen_text(pilot), re.MULTILINE)
+        assert re.search(r"Enter Find +Esc End ", screen_text(pilot))
+        await press_keys("enter", "home")(pilot)
+        await wait_for_text(pilot, "/line")
+        await press_keys("n")(pilot)
+        await wait_for_text(pilot, "/line, 1 of 100", "Esc End", "n Next", "N Before")
+        await press_keys("n")(pilot)
+        await wait_for_text(pilot, "/line, 2 of 100")
+        await press_keys("escape")(pilot)
+        await wait_for_text(pilot, "Esc Back", "attempt-2.log")
+        assert not [words for words in ("n Next", "N Before", "/line") if words in screen_text(pilot)]

@@ -23,6 +23,7 @@ from tui_train.runs.logs.logfile import BLOCK_BYTES, LogFile, LogFileLine
 SCAN_WINDOW_BYTES = 4 << 20
 _GROWTH_POLL_SECONDS = 0.2
 _MAX_SPANS_PER_LINE = 100
+_MAX_COUNTED_BYTES = 32 << 20  # of a log of which all matching lines are counted
 _CONTEXT_DEPENDENT_EXPRESSION_PATTERN = re.compile(r"\(\?|\\[AZB]|\\\d")
 _LITERAL_EXPRESSION_PATTERN = re.compile(r"[\w \-:/=,'\"%@<>!#&;~]+", re.ASCII)
 
@@ -86,7 +87,10 @@ def split_into_windows(begin: int, end: int) -> Iterator[tuple[int, int]]:
 
 
 def report_nearest_match(scan: LogScan, offset: int, *, upward: bool, report: Callable[..., None]) -> None:
-    """Tell the nearest line that starts at `offset` or after, or before it when going up; then around the end."""
+    """Tell the nearest line that starts at `offset` or after, or before it when going up; then around the end.
+
+    After it, which of how many lines it is.
+    """
     size = scan.log.size()
     parts = (
         *((part, False) for part in split_into_windows(offset, size)),
@@ -104,7 +108,13 @@ def report_nearest_match(scan: LogScan, offset: int, *, upward: bool, report: Ca
         )
         if matches:
             line = matches[-1]
-            report(hit=line.start, end=line.end, spans=scan.match_spans(line), around=around, done=True)
+            is_counted = size <= _MAX_COUNTED_BYTES
+            hit = {"hit": line.start, "end": line.end, "spans": scan.match_spans(line), "around": around}
+            report(**hit, done=not is_counted)
+            if is_counted:
+                starts = [each.start for part in split_into_windows(0, size) for each in scan.matching_lines(*part)]
+                number = sum(start <= line.start for start in starts)
+                report(**hit, number=number, line_count=len(starts), done=True)
             return
         done += end - begin
         report(percent=100 * done // max(1, size))

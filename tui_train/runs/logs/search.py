@@ -24,7 +24,8 @@ _MAX_CANCEL_SECONDS = 0.5
 class SearchUpdate(Struct, frozen=True, kw_only=True):
     """State of a search: how far it is, where it hit, `around` the end, or why it cannot be.
 
-    `spans` are where the expression matches, for each line that the hit is shown as.
+    `spans` are where the expression matches, for each line that the hit is shown as. After the hit comes, of a log that
+    is not too large, which of how many lines it is.
     """
 
     percent: int = 0
@@ -32,6 +33,8 @@ class SearchUpdate(Struct, frozen=True, kw_only=True):
     end: int = 0
     spans: tuple[tuple[tuple[int, int], ...], ...] = ()
     around: bool = False
+    number: int = 0
+    line_count: int = 0
     error: str = ""
     done: bool = False
 
