@@ -1,6 +1,7 @@
 """Compare: runs side by side: their losses overlaid, what came of them, and the settings in which they differ."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import ClassVar
 
 from rich.cells import cell_len
@@ -41,7 +42,7 @@ from .widgets.text_layout import DONE_MARK, MUTED, RULE_STYLE, Styled, StyledPie
 
 _RUN_STYLES = ("$live", "$warning", "$primary", "$success", "$error", "$foreground")
 _REFRESH_SECONDS = 5.0  # seconds between two looks at runs that go on
-_LABEL_WIDTH, _MAX_LABEL_WIDTH = 18, 32
+_MAX_LABEL_WIDTH = 32
 _MIN_CELL_WIDTH = 8
 _NOTE_WIDTH = 16
 _MAX_CURVE_POINTS = 4000
@@ -126,15 +127,14 @@ which they differ. Of two runs a wide screen also plots the difference.
         rows = result_rows(compared, [self._metric] if self._metric else [])
         came = [row for row in rows if whole or row.differs]
         differing, code = differing_setting_rows(compared), differing_code_rows(compared)
+        table = partial(comparison_table, len(compared), chosen, widest_cells((*came, *differing, *code)))
         self.query_one("#results", Lines).show(
-            lambda width: comparison_table(
-                ("Result", f"Enter opens {RUN_LETTERS[chosen]}"), came, len(compared), chosen, width
-            )
+            lambda width: table(("Result", f"Enter opens {RUN_LETTERS[chosen]}"), came, width)
         )
         self.query_one("#differing", Lines).show(
             lambda width: [
-                *_settings_table(differing, len(compared), chosen, width),
-                *(comparison_table(("Code", ""), code, len(compared), chosen, width) if code else ()),
+                *(table(("Settings", ""), differing, width) if differing else _no_settings_lines(width)),
+                *(table(("Code", ""), code, width) if code else ()),
             ]
         )
         self.query_one(StepBar).show_at_right(
@@ -150,13 +150,13 @@ which they differ. Of two runs a wide screen also plots the difference.
     def _draw_plot(self) -> None:
         series: list[PlotSeries] = []
         note: list[StyledPiece] = []
-        names = _distinct_run_names(self._compared)
+        names, missing = _distinct_run_names(self._compared), visible(self._metric) or "loss"
         for number, each in enumerate(self._compared):
             style, letter = _RUN_STYLES[number], RUN_LETTERS[number]
             points = each.metric_over(self._metric, self._axis) if self._metric else each.losses_over(self._axis)
             every = max(1, len(points) // _MAX_CURVE_POINTS)
             series.append(PlotSeries(points[::every], style, letter=letter))
-            note += [(letter, f"b {style}"), f" {visible(names[number])}{'' if points else ' -'}  "]
+            note += [(letter, f"b {style}"), f" {visible(names[number])}{'' if points else f' (no {missing})'}  "]
         words: list[StyledPiece] = [*note, f"by {self._axis}", ", log scale" if self._plot.is_log_scale else ""]
         label = {"step": grouped_digits, "tokens": _short_token_count_text, "time": duration_text}[self._axis]
         share, _ = SHARE_AND_LABEL_OF_ZOOM_STEPS[self._plot.zoom_step]
@@ -219,14 +219,30 @@ def _why_nothing_is_compared(compared: Sequence[ComparedRun]) -> str:
     return f"All of these runs wait{f': {why}' if why else ''}. Their losses appear here once they train."
 
 
-def comparison_table(
-    title_and_note: tuple[str, str], rows: Sequence[ComparisonRow], run_count: int, chosen_index: int, width: int
+def widest_cells(rows: Sequence[ComparisonRow]) -> tuple[int, int]:
+    """Return the cells of the widest label and of the widest value of all tables: their columns stand below each other.
+
+    A value has room for the mark of the best one.
+    """
+    label = max((cell_len(row.label) for row in rows), default=0)
+    return label, max((cell_len(text) + 2 for row in rows for text in row.cells), default=0)
+
+
+def comparison_table(  # noqa: PLR0913, PLR0917 - each is a thing of its own
+    run_count: int,
+    chosen_index: int,
+    widest: tuple[int, int],
+    title_and_note: tuple[str, str],
+    rows: Sequence[ComparisonRow],
+    width: int,
 ) -> list[Content]:
-    """Return rows under a title with its note and the letters of the runs, the best number marked."""
-    label_width = min(_MAX_LABEL_WIDTH, max([_LABEL_WIDTH, *(cell_len(row.label) for row in rows)]))
+    """Return rows under a title with its note and the letters of the runs, the best number marked.
+
+    The columns of the values take the free width as far as `widest_cells` need it.
+    """
+    label_width = min(_MAX_LABEL_WIDTH, widest[0] + 2)
     room = (width - label_width - (_NOTE_WIDTH if run_count == 2 else 0)) // run_count - 2
-    # The same in both tables, whatever they hold: their columns stand below each other.
-    cell = max(_MIN_CELL_WIDTH, min(40 if width >= 140 else 30 if width >= 100 else 20, room))
+    cell = max(_MIN_CELL_WIDTH, min(room, max(widest[1], 40 if width >= 140 else 30 if width >= 100 else 20)))
     letters: list[tuple[Styled, int]] = [("", label_width)]
     for number in range(run_count):
         name = f"[{RUN_LETTERS[number]}]" if number == chosen_index else RUN_LETTERS[number]
@@ -237,20 +253,18 @@ def comparison_table(
         cells: list[tuple[Styled, int]] = [((row.label, MUTED), label_width)]
         for number, text in enumerate(row.cells):
             # Paths differ in their end, what came of a run is told by its beginning.
-            words = shortened_setting_text(text, cell - 2) if row.key else text
+            words = shortened_setting_text(text, cell - 2 * (number == row.best_index)) if row.key else text
             shown = (
                 styled(DONE_MARK, " ", (words, "b"))
                 if number == row.best_index
                 else styled((words, "b" if number == chosen_index else ""))
             )
             cells += [("", 2), (shown, -cell)]
-        lines.append(columns(width, *cells, (f"  {row.note}", 0)))
+        lines.append(columns(width, *cells, (f"  {row.note}" if row.note else "", 0)))
     return lines
 
 
-def _settings_table(rows: Sequence[ComparisonRow], run_count: int, chosen_index: int, width: int) -> list[Content]:
-    if rows:
-        return comparison_table(("Settings", ""), rows, run_count, chosen_index, width)
+def _no_settings_lines(width: int) -> list[Content]:
     return [heading("Settings", "", width), fit(styled(("the same in all", MUTED)), width)]
 
 

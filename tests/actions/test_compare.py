@@ -9,6 +9,7 @@ import pytest
 from click.testing import CliRunner
 from pilot import finished_run, press_keys, screen_text, wait_for_text, wait_for_workers
 from support import profile, sample
+from tui_train.screens.compare import comparison_table, widest_cells
 
 from tui_train.base.errors import BadInput
 from tui_train.base.text import loss_text
@@ -17,6 +18,7 @@ from tui_train.profile import store
 from tui_train.profile.types import Profile
 from tui_train.runs.run_folders import RunFolder, list_runs
 from tui_train.views.compare import (
+    ComparisonRow,
     _number_comparison_row,
     common_x_quantities,
     compared_metric_names,
@@ -100,6 +102,25 @@ def test_the_command_takes_metrics(two: tuple[RunFolder, RunFolder]) -> None:
     data = json.loads(CliRunner().invoke(cli, ["compare", *paths, "--metric", "mem", "--json"]).output)
     assert data[1]["metrics"]["mem"][-1] == [300, 5.0]
     assert isinstance(CliRunner().invoke(cli, ["compare", *paths, "--metric", "nothing"]).exception, BadInput)
+
+
+def test_values_take_the_free_width_and_are_cut_once() -> None:
+    row = ComparisonRow(label="LoRA targets", cells=("query_key_value", *["all linear layers"] * 2), key="x")
+
+    def drawn(width: int) -> str:
+        return comparison_table(3, 2, widest_cells([row]), ("Settings", ""), [row], width)[2].plain
+
+    assert "".join(f"  {text:>19}" for text in row.cells) in drawn(78)
+    assert drawn(74).count("all linear layers") == 2
+    assert [drawn(width).count("…") for width in (60, 61, 62)] == [3, 3, 3]
+
+
+async def test_a_run_without_a_loss_is_named_so(machine: Any, two: tuple[RunFolder, RunFolder]) -> None:
+    two[0].attempt_log(2).write_text("no numbers\n")
+    two[0].attempt_log(1).write_text("no numbers\n")
+    async with make_wizard().run_test(size=(80, 24)) as pilot:
+        await press_keys("space", "space", "c")(pilot)
+        await wait_for_text(pilot, "Loss  A slow (no loss)  B fast  by step")
 
 
 async def test_a_key_chooses_the_metric_of_the_plot(machine: Any, two: tuple[RunFolder, RunFolder]) -> None:
