@@ -548,10 +548,10 @@ async def test_the_recipe_and_preview_say_what_follows(tmp_path, model, tuner):
         assert "≈ 6 steps" in text, "32 rows are 2 steps of 16, three times"
         assert "usual for LoRA: 0.0002" in text
         assert "Layers" not in text
-        assert "F2: 128 tokens" in text
+        assert "F2 128 tokens" in text
         await press(pilot, "f2")
         assert pilot.app.profile.recipe.sequence_length is None, "the limit is the default"
-        assert "F2: 128 tokens" not in screen_text(pilot)
+        assert "F2 128 tokens" not in screen_text(pilot)
         await read(pilot)
         await press(pilot, "enter")
         await wait_for_text(pilot, "What will happen")
@@ -562,7 +562,7 @@ async def test_the_recipe_and_preview_say_what_follows(tmp_path, model, tuner):
         assert {"tiny-qwen", "LoRA", "16"} <= {*lines["Model"].replace(",", "").split()}
         # Of the long row nothing is learned within the limit.
         for label, words in (
-            ("Data", "chat.jsonl"), ("Data", "31 rows, messages"), ("Data", "20 % kept"), ("Rate", "0.0002 cosine"),
+            ("Data", "chat.jsonl"), ("Data", "31 rows, messages"), ("Data", "20 % for"), ("Rate", "0.0002 cosine"),
             ("Rate", "1 step to warm up"), ("Steps", "3 epochs ≈ 6 steps"),
         ):  # fmt: skip
             assert words in lines[label]

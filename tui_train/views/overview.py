@@ -150,12 +150,13 @@ def _finetune_data_line(setup: Setup) -> OverviewLine:
         about = "about " if one.estimated and not look.all_read else ""
         notes = [f"{about}{grouped_digits(one.rows)} rows", FORMAT_LABELS.get(look.format, "")]
         notes.append(f"{short_count_text(one.tokens)} tokens" if one.tokens else "")
-        question = question_about_data(setup)
-        notes.append("whole chats learned" if look.chat and question and learns_whole_chats(look, question) else "")
     if trainer.validation_data:
         notes.append(f"evaluated on {_files_text(trainer.validation_data)}")
     elif share:
-        notes.append(f"{percent(share, 1 if share < _MIN_SHARE_WITHOUT_DECIMAL else 0)} of the rows for evaluations")
+        notes.append(f"{percent(share, 1 if share < _MIN_SHARE_WITHOUT_DECIMAL else 0)} for evaluations")
+    question = question_about_data(setup)
+    if look and question and learns_whole_chats(look, question):
+        notes.append("whole chats learned")
     return OverviewLine(
         "Data", _files_text(trainer.data) if trainer.data else "none", visible(", ".join(filter(None, notes)))
     )
