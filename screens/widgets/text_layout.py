@@ -90,9 +90,19 @@ def heading(title: Styled, note: Styled = "", width: int = _MAX_RULE_CELLS) -> C
     words = _as_content(title)
     bold = words.stylize("b")
     beside = _as_content(note)
-    head = Content.assemble(bold, ("  ", ""), beside.stylize_before(MUTED)) if beside.plain else bold
+    head = Content.assemble(bold, ("  ", ""), _muted_where_uncoloured(beside)) if beside.plain else bold
     head = fit(head, max(0, width - 3))
     return Content.assemble(head, " ", ("─" * max(0, width - head.cell_length - 1), RULE_STYLE))
+
+
+def _muted_where_uncoloured(text: Content) -> Content:
+    """Return text of which what has no colour is muted; in plain a colour would be dim besides."""
+    coloured = sorted((span.start, span.end) for span in text.spans if "$" in str(span.style))
+    muted, end = text, 0
+    for start, stop in (*coloured, (len(text.plain), len(text.plain))):
+        muted = muted.stylize_before(MUTED, end, start) if start > end else muted
+        end = max(end, stop)
+    return muted
 
 
 def heading_title(line: Content) -> str:

@@ -304,6 +304,17 @@ def drawn(row_of: FormRow, *, here: bool) -> str:
     return draw_form_line(line, 80, has_cursor=here).plain
 
 
+@pytest.mark.parametrize("value", ["", "x.jsonl"])
+def test_what_an_empty_field_says_is_not_red_and_dim(value):
+    wrong = row("trainer.data", value=value, error="no training data is chosen")
+    (line,) = (
+        line for line in form_lines((FormGroup(title="", rows=(wrong,)),), frozenset(), "") if line.kind == "row"
+    )
+    shown = draw_form_line(line, 80, has_cursor=False)
+    coloured = [shown.plain[span.start : span.end] for span in shown.spans if span.style == "$error $field"]
+    assert bool(coloured) == bool(value)
+
+
 def test_a_value_that_is_not_set_shows_what_holds():
     held = row(
         "recipe.precision", options=(FieldOption("", UNSET_LABEL, "fp32"), FieldOption("bf16", "bf16")), value=None

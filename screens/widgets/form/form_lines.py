@@ -281,7 +281,8 @@ def _row_line(row: FormRow, width: int) -> Content:
     if row.why_disabled:
         return columns(room, (label, LABEL_WIDTH - 1), (("  " + row.why_disabled, MUTED), 0))
     beside = _note_beside_value(row, room - LABEL_WIDTH + 1 - cells - (_GAP_CELLS + 2 if row.is_typed else 0))
-    style = "$error $field" if row.error else "$field"
+    # In plain what is dim has no colour besides.
+    style = "$error $field" if row.error and (row.text or not row.is_typed) else "$field"
     if row.is_typed:
         text = row.text or row.default_text or row.field.empty
         # Of a path its end says more than its beginning.
