@@ -10,7 +10,7 @@ from textual.content import Content
 from tui_train.base.text import grouped_digits
 
 from .lines import Lines
-from .text_layout import MUTED, RULE_STYLE, Styled, heading, merge_cells, styled
+from .text_layout import MUTED, RULE_STYLE, Styled, fit, heading, merge_cells, styled
 
 _PlotCell = tuple[str, str]
 CurvePoints = Sequence[tuple[float, float]]
@@ -22,7 +22,7 @@ _TICK_COUNT = 4
 _MAX_LETTERS_PER_CURVE = 5
 _MIN_GUTTER_WIDTH = 5  # cells of the labels at the left, at least
 _MAX_DIGITS_OF_ZERO = 3  # with more it would be read as a small number
-_MIN_EXPONENT_VALUE = 1e5  # from here on labels have an exponent
+_MIN_FIXED_VALUE, _MIN_EXPONENT_VALUE = 1e-3, 1e5  # outside of these labels have an exponent
 _MIN_CURVE_WIDTH, _MIN_CURVE_HEIGHT = 8, 3
 SHARE_AND_LABEL_OF_ZOOM_STEPS = ((1.0, ""), (0.25, "last quarter"), (0.05, "last twentieth"))
 
@@ -83,6 +83,9 @@ def draw_plot(series: Sequence[PlotSeries], axis_options: PlotAxisOptions, width
     )
     if frame.width < _MIN_CURVE_WIDTH:
         return []
+    if len(values) > 1 and _are_all_equal(values):
+        words = fit((f"constant {values[0]:.6g}", MUTED), width)
+        return [words.pad_right(width - words.cell_length), *[Content(" " * width)] * high]
     cells = _curve_cells(shown, axis_options, frame)
     marks = {0: labels[0], (high - 1) // 2 if high % 2 else high // 2: labels[1], high - 1: labels[2]}
     rows = [
@@ -90,6 +93,10 @@ def draw_plot(series: Sequence[PlotSeries], axis_options: PlotAxisOptions, width
         for number, row in enumerate(cells)
     ]
     return [*rows, _x_label_row(axis_options, left, right, gutter, width)]
+
+
+def _are_all_equal(values: Sequence[float]) -> bool:
+    return max(values) - min(values) <= abs(max(values)) * 1e-9
 
 
 def drawable_points(points: CurvePoints, *, is_log_scale: bool = False) -> list[tuple[float, float]]:
@@ -141,8 +148,8 @@ def _y_bounds_and_labels(low: float, high: float, *, log: bool) -> tuple[float, 
         if bottom >= top:
             bottom, top = _round_to_two_digits(low * 0.9, math.floor), _round_to_two_digits(high * 1.1, math.ceil)
         middle = math.sqrt(bottom) * math.sqrt(top)
-        return bottom, top, (_axis_number_text(top), _axis_number_text(middle), _axis_number_text(bottom))
-    if high - low <= abs(high) * 1e-9:
+        return bottom, top, _axis_texts((top, middle, bottom))
+    if _are_all_equal((low, high)):
         reach = abs(high) * 0.1 or 1.0
         low, high = low - reach, high + reach
     unit = _axis_rounding_unit(high - low)
@@ -150,8 +157,7 @@ def _y_bounds_and_labels(low: float, high: float, *, log: bool) -> tuple[float, 
     last += (last - first) % 2
     bottom, middle, top = (number * unit for number in (first, (first + last) // 2, last))
     digits = max(0, -math.floor(math.log10(unit) + 1e-9))
-    words = [_axis_number_text(value, digits) for value in (top, middle, bottom)]
-    return bottom, top, (words[0], words[1], words[2])
+    return bottom, top, _axis_texts((top, middle, bottom), digits)
 
 
 def _axis_rounding_unit(value_range: float) -> float:
@@ -166,13 +172,21 @@ def _round_to_two_digits(value: float, rounding: Callable[[float], int]) -> floa
     return float(f"{rounding(value / 10.0**power)}e{power}")
 
 
-def _axis_number_text(value: float, digits: int = -1) -> str:
-    if not value and digits > _MAX_DIGITS_OF_ZERO:
+def _axis_texts(values: tuple[float, float, float], digits: int | None = None) -> tuple[str, str, str]:
+    """Return the labels of an axis in one format: with so many digits, on a logarithmic axis without `digits`."""
+    sizes = [abs(value) for value in values if value]
+    smallest = min(sizes, default=1.0) if digits is None else max(sizes, default=1.0)
+    has_exponent = smallest < _MIN_FIXED_VALUE or max(sizes, default=1.0) >= _MIN_EXPONENT_VALUE
+    one, two, three = (_axis_number_text(value or 0.0, digits, has_exponent=has_exponent) for value in values)
+    return one, two, three
+
+
+def _axis_number_text(value: float, digits: int | None, *, has_exponent: bool) -> str:
+    if not value and (has_exponent or (digits or 0) > _MAX_DIGITS_OF_ZERO):
         return "0"
-    value = value or 0.0
-    if value and (abs(value) >= _MIN_EXPONENT_VALUE or abs(value) < 1e-3):
+    if has_exponent:
         return f"{value:.1e}".replace("e+0", "e").replace("e-0", "e-")
-    return f"{value:.{max(2, digits)}f}" if digits >= 0 else f"{value:.3g}"
+    return f"{value:.3g}" if digits is None else f"{value:.{max(2, digits)}f}"
 
 
 def _curve_cells(

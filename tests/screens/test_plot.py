@@ -115,10 +115,24 @@ def test_what_is_no_number_or_beyond_all_bounds_is_left_out(broken):
 
 
 @pytest.mark.parametrize("value", [0.0, -5.0, 1e-12, 1e20])
-def test_equal_values_are_a_level_line(value):
+def test_equal_values_are_called_constant_and_no_plot(value):
     drawn = lines(PlotSeries([(step, value) for step in range(50)]))
-    assert len([line for line in drawn if braille(line)]) == 1
-    assert len(set(labels(drawn))) == 3
+    assert drawn[0].rstrip() == f"constant {value:g}"
+    assert not "".join(drawn[1:]).strip()
+
+
+@pytest.mark.parametrize(
+    ("values", "is_log_scale", "expected"),
+    [
+        ((0.00089, 0.0011), False, ["0.00110", "0.00099", "0.00088"]),
+        ((1e-5, 9e-4), False, ["9.0e-4", "4.5e-4", "0"]),
+        ((0.0, 2e5), False, ["2.0e5", "1.0e5", "0"]),
+        ((1e-4, 1.0), True, ["1.0e0", "1.0e-2", "1.0e-4"]),
+    ],
+)
+def test_the_numbers_of_an_axis_have_one_format(values, is_log_scale, expected):
+    axes = PlotAxisOptions(is_log_scale=is_log_scale)
+    assert labels(lines(PlotSeries([*enumerate(values, start=1)]), axes=axes)) == expected
 
 
 def test_no_room_and_no_points_draw_nothing():
