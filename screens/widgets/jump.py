@@ -60,7 +60,7 @@ def form_jump_targets(form: Form) -> Iterator[JumpTarget]:
     lines = form.state.lines
     for number, line in enumerate(lines):
         if line.kind == "fold":
-            yield JumpTarget(line.group.title, form, number, partial(form.go_to_row, line.key), is_heading=False)
+            yield JumpTarget(line.group.title, form, number, partial(form.go_to_row, line.key))
         elif line.kind == "title":
             yield JumpTarget(line.group.title, form, number, partial(form.go_to_row, lines[number + 1].key))
 
