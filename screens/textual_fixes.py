@@ -115,7 +115,10 @@ def _stop_cursor_blinking(initialize: Callable[..., None], entry: Input, *argume
 @_replacing_method(Input, "_on_paste")
 def _paste_all_lines(paste: Callable[..., None], entry: Input, event: Paste) -> None:
     """An input takes all lines of what is pasted, as one (8.2.8; no issue upstream): it would take the first alone."""
-    event.text = " ".join(filter(str.strip, event.text.splitlines()))
+    lines = [line for line in event.text.splitlines() if line.strip()]
+    if len(lines) > 1:
+        # A command may continue in the next line, by a backslash at its end.
+        event.text = " ".join(line.strip().removesuffix("\\").rstrip() for line in lines)
     paste(entry, event)
 
 

@@ -72,10 +72,13 @@ class EnvironmentInstaller:
 
         def cancelled() -> bool:
             reporter.report_pending()
-            if self._leave.is_set() and not self._cancel.is_set():
+            if self._cancel.is_set():
+                return True
+            # Before its first line it is not known whether it has been started there.
+            if self._leave.is_set() and reporter.has_begun:
                 raise _NotFollowedError("the installation goes on", "")
             # The worker is cancelled with the app, however that ends.
-            return self._cancel.is_set() or worker.is_cancelled
+            return worker.is_cancelled and not self._leave.is_set()
 
         try:
             reporter.report_end(python=_create_in_free_folder(environment, machine, reporter, cancelled))
@@ -102,6 +105,11 @@ class _InstallationReporter:
     def host(self) -> str:
         """The host of the environment, empty for this machine."""
         return self._installation.host
+
+    @property
+    def has_begun(self) -> bool:
+        """True once a line of it has come."""
+        return bool(self._installation.lines)
 
     def report_folder(self, folder: str) -> None:
         """Report the folder of the environment."""

@@ -1,6 +1,7 @@
 """The part of the wizard that queries machines, in workers; only it assigns the facts."""
 
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,7 @@ from textual.worker import Worker, WorkerState, get_current_worker
 
 from tui_train.base.errors import TuiTrainError
 from tui_train.base.text import visible
+from tui_train.base.time_limit import TimeLimitError, call_within
 from tui_train.profile.types import Profile
 
 from .. import IMPORT_LOCK
@@ -46,6 +48,7 @@ LOCAL_FACTS_PARTS = (
 )
 _SAMPLING_WORKER_GROUP, _FILES_WORKER_GROUP = "live", "files"
 # A second one would only wait for the same answer.
+_MAX_COMPARING_SECONDS = 5.0
 _PARTS_QUERIED_ONE_AT_A_TIME = frozenset({"machine", "toolchains", "engines"})
 
 
@@ -206,7 +209,7 @@ class DiscoveryApp(GuardedApp):
         """
         if any(finding.key == "finetune.rewards" for finding in findings):
             self.read_data_again()
-        if self.facts is None or self.other_place or "paths" in self.awaited_parts:
+        if self.facts is None or self.other_place or "paths" in self.awaited_parts or self.are_files_being_compared:
             return
         compare = partial(self._read_files_if_changed, self.profile, self.facts)
         self.run_worker(compare, name=_FILES_WORKER_GROUP, group=_FILES_WORKER_GROUP, thread=True, exclusive=True)
@@ -214,8 +217,10 @@ class DiscoveryApp(GuardedApp):
     def _read_files_if_changed(self, profile: Profile, facts: "Facts") -> None:
         with IMPORT_LOCK:
             from tui_train.places.profile_facts import have_files_changed
-        if have_files_changed(profile, facts):
-            self.call_later(self.refresh_parts, "paths")
+        # A disk that does not answer holds nothing up.
+        with suppress(TimeLimitError):
+            if call_within(_MAX_COMPARING_SECONDS, partial(have_files_changed, profile, facts)):
+                self.call_later(self.refresh_parts, "paths")
 
     @property
     def are_files_being_compared(self) -> bool:

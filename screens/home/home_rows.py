@@ -260,7 +260,8 @@ def _column_widths(
         details.append(_STATE_WIDTH + outcome + (len(run.note) + _CHANGE_GAP if run.note else 0))
         changed = () if run.note else _settings_changed_since(run, settings_before.get(_run_key(run), ""))
         outcomes += [outcome] if run.note or changed else []
-        changes += [min(len(changed[0]), _MAX_CHANGE_WIDTH)] if changed else []
+        # Of several changes one is shown, and that there are more.
+        changes += [min(len(changed[0]) + 2 * (len(changed) > 1), _MAX_CHANGE_WIDTH)] if changed else []
     own = max((cell_len(visible(digest.name)) for digest in profiles), default=0)
     name = max((len(run.run.label) for run in runs), default=0)
     name = max(name, own)

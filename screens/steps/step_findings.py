@@ -129,7 +129,7 @@ class ScreenWithFindings(WizardScreen):
     @property
     def _are_findings_beside_form(self) -> bool:
         """True where the findings stand beside the form, in sight."""
-        return self.has_class("-tall") and any(pane.has_room for pane in self.query(FindingsPane))
+        return self.has_class("-tall") and any(pane.shows_all_findings for pane in self.query(FindingsPane))
 
     @property
     def _is_cursor_row_problem_beside_form(self) -> bool:

@@ -55,6 +55,11 @@ class FindingsPane(VerticalScroll, can_focus=False, inherit_bindings=False):
             self.call_after_refresh(self._update_details_of_plan)
 
     @property
+    def shows_all_findings(self) -> bool:
+        """True where there is nothing of it out of sight."""
+        return self.has_room and not self._is_looking and not self.max_scroll_y
+
+    @property
     def has_room(self) -> bool:
         """True where there is room for it; no longer, once its screen was left."""
         return self.is_attached and (self.screen.has_class("-wide") or self.screen.has_class("-medium"))

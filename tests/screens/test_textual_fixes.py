@@ -136,6 +136,10 @@ async def test_an_input_takes_all_lines_of_what_is_pasted():
         entry.post_message(Paste("a.jsonl\r\n\r\nb.jsonl\r\n"))
         await pilot.pause()
         assert entry.value == "a.jsonl b.jsonl"
+        entry.value = ""
+        entry.post_message(Paste("--a 1 \\\n  --b 2"))
+        await pilot.pause()
+        assert entry.value == "--a 1 --b 2"
 
 
 def test_a_cache_of_colours_keeps_no_widget():

@@ -514,19 +514,21 @@ async def test_an_installation_that_does_not_end_well_leaves_nothing(slow_uv, ho
 
 
 @pytest.mark.whole
-@pytest.mark.parametrize("how", ["quit", "hangup"])
+@pytest.mark.parametrize("how", ["at once", "quit", "hangup"])
 async def test_an_installation_goes_on_without_the_wizard_and_is_followed_again(slow_uv, how):
+    (environments_folder() / "hf").mkdir(parents=True)
     app = make_wizard()
     async with app.run_test(size=(80, 24)) as pilot:
         await press_keys(PRETRAIN_KEY)(pilot)
         await shown(pilot, "2 RTX 3090 are idle")
         await pilot.press("f2")
-        await shown(pilot, "Downloading torch")
-        if how == "quit":
+        if how != "at once":
+            await shown(pilot, "Downloading torch")
+        if how != "hangup":
             await pilot.press("q", "down", "enter")
         else:
             app.save_draft_and_exit(128 + signal.SIGHUP)
-    (folder,) = environments_folder().iterdir()
+    wait_until((environments_folder() / "hf-2").exists, what="it has not begun")
     app = make_wizard()
     async with app.run_test(size=(80, 24)) as pilot:
         await press_keys(PRETRAIN_KEY)(pilot)
@@ -535,4 +537,5 @@ async def test_an_installation_goes_on_without_the_wizard_and_is_followed_again(
         await shown(pilot, "Downloading torch")
         (slow_uv / "go").touch()
         await shown(pilot, "✓ Done: ")
-        assert app.profile.trainer.python == str(folder / "bin/python")
+        assert app.profile.trainer.python == str(environments_folder() / "hf-2/bin/python")
+    assert sorted(path.name for path in environments_folder().iterdir()) == ["hf", "hf-2"]

@@ -133,7 +133,8 @@ def _read_file_states(profile: Profile) -> dict[str, tuple[FileState, ...]]:
     data = (*trainer.data, *trainer.validation_data, *trainer.test_data)
     rewards = (reward.file for reward in chosen_rewards(profile.finetune))
     model = trainer.model if trainer.model.startswith("/") else ""
-    named = (trainer.script, *config_file_paths(profile), *data, *rewards, model)
+    accelerate_config = hub.find_accelerate_config_path(hub.hub_variables(profile))
+    named = (trainer.script, *config_file_paths(profile), accelerate_config, *data, *rewards, model)
     return {path: states_behind_path(path) for path in named if path}
 
 

@@ -15,6 +15,7 @@ import subprocess
 import sys
 import time
 import zlib
+from itertools import islice
 from pathlib import Path
 from typing import Any, Iterator, Sequence
 
@@ -26,6 +27,7 @@ from ..system.environments import (
     is_unfinished,
     is_unfinished_and_abandoned,
     mark_unfinished_and_lock,
+    numbered_paths,
     remove_if_abandoned,
 )
 from ..system.other_programs import find_on_path
@@ -37,6 +39,7 @@ STEP_PREFIX = "== "  # begins a line of the log that says what is done from now 
 REQUIREMENTS_FILE_NAME = "requirements.txt"
 _LOG_NAME, _MAKER_NAME, _END_NAME = "log", "maker", "end"
 _MAX_VERSION_SECONDS, _POLL_SECONDS = 10.0, 0.2
+_MAX_PATHS_LOOKED_AT = 20
 # Beside this Python, and what a login shell adds to PATH, and a command over ssh does not have.
 _UV_FOLDERS = (os.path.dirname(sys.executable), "~/.local/bin", "~/.cargo/bin")
 _CONDA_FOLDERS = ("~/miniconda3", "~/miniforge3", "~/mambaforge", "~/anaconda3", "/opt/conda")
@@ -49,14 +52,15 @@ _VERSION_CODE = (
 def send_folder_and_installers(question: dict[str, Any]) -> None:
     """Send where an environment would lie, its room, and what could make it: uv, and Pythons with their versions.
 
-    `path` is where (empty: by its `set`), `pythons` are names to look for. With `first_free` it is the first free name,
-    unless one is being made there.
+    `path` is where (empty: by its `set`), `pythons` are names to look for. With `first_free` it is the one that is
+    being made, else the first free name.
     """
     folder = Path(question["path"]).expanduser() if question["path"] else environments_folder() / question["set"]
     if not folder.is_absolute():
         raise RequestFailedError(f"{folder} is no absolute path")
-    if question["first_free"] and not _is_being_made(folder):
-        folder = first_free_path(folder)
+    if question["first_free"]:
+        making = (path for path in islice(numbered_paths(folder), _MAX_PATHS_LOOKED_AT) if _is_being_made(path))
+        folder = next(making, None) or first_free_path(folder)
     if _is_being_made(folder):
         standing = "making"
     else:

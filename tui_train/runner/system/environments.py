@@ -5,7 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
-from itertools import chain, count
+from itertools import count
 from pathlib import Path
 from typing import Iterator
 
@@ -77,9 +77,13 @@ def remove_if_abandoned(path: Path) -> None:
 
 def first_free_path(path: Path) -> Path:
     """Return a path for a new environment: this one, or with the first number behind it that does not exist yet."""
-    numbered = (path.with_name(f"{path.name}-{number}") for number in count(2))
     return next(
-        other
-        for other in chain((path,), numbered)
-        if is_unfinished_and_abandoned(other) or not os.path.lexists(str(other))
+        other for other in numbered_paths(path) if is_unfinished_and_abandoned(other) or not os.path.lexists(str(other))
     )
+
+
+def numbered_paths(path: Path) -> Iterator[Path]:
+    """Yield a path, and then with a number behind it, from 2 on without end."""
+    yield path
+    for number in count(2):
+        yield path.with_name(f"{path.name}-{number}")
