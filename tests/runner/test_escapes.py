@@ -99,9 +99,10 @@ def lost(run, word):
 def test_a_cgroup_shows_what_escaped_a_killed_supervisor(own_cgroup, tmp_path, word):
     run = training(tmp_path, word, 600)
     lost(run, word)
+    # It may still be starting what escapes.
+    wait_until(lambda: set(pids_with_argument(word)) < set(read_status(run).leftover))
     now = read_status(run)
     assert now.state == "lost"
-    assert set(pids_with_argument(word)) < set(now.leftover)
     assert now.cgroup
     ended = stop_local_run(run, at_once=True)
     assert not pids_with_argument(word)
