@@ -8,7 +8,7 @@ from support import facts, findings_of, gpu, profile
 from screens.discovery.machine_queries import facts_with_answer
 from tui_train.memory.data_defaults import make_setup
 from tui_train.memory.disk import checkpoint_disk_use
-from tui_train.places.profile_facts import ProfileFiles, probe_profile_facts, read_profile_files
+from tui_train.places.profile_facts import ProfileFiles, have_files_changed, probe_profile_facts, read_profile_files
 from tui_train.profile.changes import apply_change
 
 GIB = 2**30
@@ -124,3 +124,27 @@ def test_another_host_says_what_is_free_there(tmp_path):
     answer = survey_this_machine(question)
     assert set(answer.free) == {"", out}
     assert all(answer.free.values())
+
+
+@pytest.mark.parametrize(
+    ("key", "name", "value"),
+    [
+        ("trainer.script", "train.py", "{}"),
+        ("trainer.config", "config.yaml", "{}"),
+        ("trainer.accelerate_config", "accelerate.yaml", "{}"),
+        ("trainer.data", "rows.jsonl", ("{}",)),
+        ("trainer.model", "config.json", "{folder}"),
+        ("finetune.rewards", "mine.py", ("{}:score",)),
+    ],
+)
+def test_a_file_that_is_changed_beside_the_wizard_is_known_to_have_changed(tmp_path, key, name, value):
+    file = tmp_path / name
+    file.write_text("{}")
+    kind = "script" if key in {"trainer.script", "trainer.config", "trainer.accelerate_config"} else "finetune"
+    fill = lambda text: text.format(file, folder=tmp_path)  # noqa: E731
+    named = tuple(map(fill, value)) if isinstance(value, tuple) else fill(value)
+    chosen = profile({"trainer.kind": kind, "finetune.method": "grpo", key: named})
+    seen = facts_with_answer(facts(), "paths", read_profile_files(chosen))
+    assert not have_files_changed(chosen, seen)
+    file.write_text("{} ")
+    assert have_files_changed(chosen, seen)
