@@ -499,7 +499,7 @@ def _card_row(  # noqa: PLR0913 - what is known of a card
     of_cluster: bool,
     reason_below: bool,
 ) -> SelectRow:
-    """Return the row of a card; `reason_below`: the first reason, why it is blocked, is told once of all cards."""
+    """Return the row of a card; `reason_below`: the first reason, why it is blocked, is shown once for all cards."""
     free = gpu.memory_free if sample is None or sample.memory_free is None else sample.memory_free
     used = 1 - free / gpu.memory_total if gpu.memory_total and free is not None else 0.0
     memory = f"{size_text(free)} free of {size_text(gpu.memory_total)}"
