@@ -464,13 +464,18 @@ async def shown(pilot, words):
     raise AssertionError(f"{words} is not shown:\n{screen_text(pilot)}")
 
 
+async def begin_installation(pilot):
+    """Go to Hardware, and press the key that installs what the idle cards need."""
+    await press_keys(PRETRAIN_KEY)(pilot)
+    await shown(pilot, "2 RTX 3090 are idle")
+    await pilot.press("f2")
+
+
 @pytest.mark.whole
 async def test_one_key_makes_the_environment_that_idle_cards_need(slow_uv):
     app = make_wizard()
     async with app.run_test(size=(80, 24)) as pilot:
-        await press_keys(PRETRAIN_KEY)(pilot)
-        await shown(pilot, "2 RTX 3090 are idle")
-        await pilot.press("f2")
+        await begin_installation(pilot)
         await shown(pilot, "Downloading torch (500 MiB)")
         assert "downloaded" not in screen_text(pilot)
         await pilot.press("escape")
@@ -499,9 +504,7 @@ async def test_one_key_makes_the_environment_that_idle_cards_need(slow_uv):
 async def test_an_installation_that_does_not_end_well_leaves_nothing(slow_uv, how):
     app = make_wizard()
     async with app.run_test(size=(80, 24)) as pilot:
-        await press_keys(PRETRAIN_KEY)(pilot)
-        await shown(pilot, "2 RTX 3090 are idle")
-        await pilot.press("f2")
+        await begin_installation(pilot)
         await shown(pilot, "Downloading torch")
         if how == "quit":
             await pilot.press("q", "down", "down", "enter")
@@ -519,9 +522,7 @@ async def test_an_installation_goes_on_without_the_wizard_and_is_followed_again(
     (environments_folder() / "hf").mkdir(parents=True)
     app = make_wizard()
     async with app.run_test(size=(80, 24)) as pilot:
-        await press_keys(PRETRAIN_KEY)(pilot)
-        await shown(pilot, "2 RTX 3090 are idle")
-        await pilot.press("f2")
+        await begin_installation(pilot)
         if how != "at once":
             await shown(pilot, "Downloading torch")
         if how != "hangup":
@@ -531,9 +532,7 @@ async def test_an_installation_goes_on_without_the_wizard_and_is_followed_again(
     wait_until((environments_folder() / "hf-2").exists, what="it has not begun")
     app = make_wizard()
     async with app.run_test(size=(80, 24)) as pilot:
-        await press_keys(PRETRAIN_KEY)(pilot)
-        await shown(pilot, "2 RTX 3090 are idle")
-        await pilot.press("f2")
+        await begin_installation(pilot)
         await shown(pilot, "Downloading torch")
         (slow_uv / "go").touch()
         await shown(pilot, "✓ Done: ")
